@@ -109,6 +109,29 @@ async def test_calls_of_a_lone_namespace_are_not_bounded_until_another_one_calls
 
 
 @on_virtual_time
+async def test_calls_without_a_namespace_do_not_bound_those_of_a_lone_namespace() -> None:
+    host = Host(4)
+    host.admission = Admission(lambda: 4)
+    async with asyncio.TaskGroup() as calls:
+        for namespace in ("lone", "", "lone", ""):
+            calls.create_task(host.call(namespace))
+        for _ in range(50):
+            calls.create_task(host.call("lone"))
+    assert host.running_max == 54
+
+
+@on_virtual_time
+async def test_a_call_without_a_namespace_has_its_turn_beside_a_flood() -> None:
+    host = Host(8)
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(600):
+            calls.create_task(host.call("flood"))
+        await asyncio.sleep(0)
+        for _ in range(20):
+            assert await host.call("") == pytest.approx(CALL_S)
+
+
+@on_virtual_time
 async def test_a_call_that_takes_too_long_gives_its_place_to_another() -> None:
     stuck, host = Host(2, call_s=60), Host(2)
     host.admission = stuck.admission

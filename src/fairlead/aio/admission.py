@@ -22,7 +22,8 @@ class Admission:
 
     A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight.
     Such extra calls have as many places of their own as the bound, so that they keep no waiting call from its turn.
-    While only one namespace has calls, there is no bound, and its calls can share commits.
+    While only one namespace has calls, there is no bound, and its calls can share commits. Calls without a namespace,
+    such as the first call of every client, take turns like those of a namespace, but set no bound.
     """
 
     def __init__(self, at_once_max: Callable[[], int]) -> None:
@@ -47,7 +48,7 @@ class Admission:
     def try_begin(self, namespace: str) -> int:
         """Begin a call at once and return its number; return 0 if the call has to wait."""
         now_s = asyncio.get_running_loop().time()
-        if namespace != self._last_namespace:
+        if namespace and namespace != self._last_namespace:
             if self._last_namespace is not None:
                 self._shared_until_s = now_s + SHARED_S
             self._last_namespace = namespace
