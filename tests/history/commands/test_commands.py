@@ -268,6 +268,15 @@ def test_a_closing_run_applies_the_parent_close_policy_to_its_children() -> None
     assert not closing.notifies_parent
 
 
+def test_the_close_of_a_run_without_parent_children_and_schedule_is_reported_to_nobody() -> None:
+    run, watched = Scenario(), Scenario()
+    watched.state.live.watchers = [b"a schedule"]
+    for one in (run, watched):
+        one.work(COMPLETE)
+    assert not any(isinstance(task, CloseRun) for task in run.tasks)
+    assert any(isinstance(task, CloseRun) for task in watched.tasks)
+
+
 def test_continue_as_new_inherits_the_options_that_the_command_leaves_open() -> None:
     run = Scenario(
         workflow_execution_timeout=to_duration(3600 * SECOND_NS), workflow_task_timeout=to_duration(7 * SECOND_NS)
@@ -289,7 +298,7 @@ def test_continue_as_new_inherits_the_options_that_the_command_leaves_open() -> 
     # Two runs of a chain start at least one second apart.
     assert from_duration(started.first_workflow_task_backoff) == SECOND_NS - (run.now_ns - run.state.started.started_ns)
     assert run.state.new_run_id == run.new_run.state.identity.run_id
-    assert not run.task(CloseRun).notifies_parent
+    assert not any(isinstance(task, CloseRun) for task in run.tasks)
 
 
 def test_memo_and_search_attributes_are_merged_and_null_removes_a_key() -> None:

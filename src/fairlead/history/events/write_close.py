@@ -143,9 +143,9 @@ def leave_close(transaction: Transaction) -> None:
     # If the next run of the chain follows, the parent and the callbacks wait for the end of that run.
     is_last = not state.new_run_id and state.closed_by != ClosedBy.RESET
     notifies_parent = state.started.parent is not None and is_last
-    transaction.add_task(
-        CloseRun(version, event_id, notifies_parent=notifies_parent, children=tuple(state.closed_children))
-    )
+    children = tuple(state.closed_children)
+    if notifies_parent or children or state.live.watchers:
+        transaction.add_task(CloseRun(version, event_id, notifies_parent=notifies_parent, children=children))
     if is_last:
         for number in range(len(state.started.completion_callbacks)):
             transaction.add_task(DeliverCallback(version, number, event_id))

@@ -288,7 +288,7 @@ class ShardQueue:
         self._outstanding.pop(key, None)
         self._highest_done = max(self._highest_done, key)
         self._has_leftovers.set()
-        if not self._outstanding:
+        if not self._outstanding and self._horizon < END_OF_TIME:
             self._wake.set()
 
     def _rest(self) -> None:
