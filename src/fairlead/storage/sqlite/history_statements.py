@@ -38,7 +38,6 @@ DELETE_CURRENT = """
 DELETE FROM history_currents WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ? AND run_id = ?
 """
 
-LAST_BRANCH = "SELECT coalesce(max(branch), 0) FROM history_branches"
 FIND_BRANCH = "SELECT branch, ancestors FROM history_branches WHERE tree_id = ? AND branch_id = ? AND NOT is_deleted"
 HAS_BATCH_TO = """
 SELECT 1 FROM history_batches
@@ -101,8 +100,7 @@ SAVE_METADATA = "INSERT OR REPLACE INTO cluster_metadata (key, payload, version)
 DELETE_METADATA = "DELETE FROM cluster_metadata WHERE key = ?"
 
 RUN_COLUMNS = 10
-BRANCH_COLUMNS = 3
-BRANCH_KEY_COLUMNS = 2
+BRANCH_COLUMNS = 2
 BATCH_COLUMNS = 6
 CURRENT_COLUMNS = 7
 CURRENT_KEY_COLUMNS = 3
@@ -166,16 +164,6 @@ ON CONFLICT (run) DO UPDATE SET
 """
 
 
-# The keys are selected from VALUES: with a plain list of keys, SQLite would scan the whole table.
-@cache
-def find_branches(rows: int) -> str:
-    """The numbers of the existing branches among this number of keys."""
-    return f"""
-SELECT tree_id, branch_id, branch FROM history_branches
-WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_COLUMNS)}))
-"""
-
-
 @cache
 def find_currents(rows: int) -> str:
     """The current runs of this number of workflow ids, with their shards.
@@ -190,9 +178,13 @@ FROM ({values_clause(rows, CURRENT_KEY_COLUMNS)}) AS wanted CROSS JOIN history_c
 
 
 @cache
-def insert_branches(rows: int) -> str:
-    """Insert this number of branches without ancestors."""
-    return f"INSERT INTO history_branches (branch, tree_id, branch_id) {values_clause(rows, BRANCH_COLUMNS)}"
+def number_branches(rows: int) -> str:
+    """The numbers of this number of branches; inserts the missing ones, without ancestors."""
+    return f"""
+INSERT INTO history_branches (tree_id, branch_id) {values_clause(rows, BRANCH_COLUMNS)}
+ON CONFLICT (tree_id, branch_id) DO UPDATE SET is_deleted = is_deleted
+RETURNING tree_id, branch_id, branch
+"""
 
 
 @cache

@@ -274,22 +274,19 @@ class HistoryTables:
 
     def _number_branches(self) -> None:
         """Look up or assign the number of each branch that has a batch to write."""
-        row_keys = dict.fromkeys((batch.tree_id, batch.branch_id) for batch in self._batches)
-        unknown = [part for row_key in row_keys if row_key not in self._branches for part in row_key]
+        branches = self._branches
+        unknown = {
+            (batch.tree_id, batch.branch_id): None
+            for batch in self._batches
+            if (batch.tree_id, batch.branch_id) not in branches
+        }
         if not unknown:
             return
-        found = execute_rows(self._writer, statements.find_branches, unknown, statements.BRANCH_KEY_COLUMNS)
-        for tree_id, branch_id, number in found:
-            self._branches[tree_id, branch_id] = number
-        new = [row_key for row_key in row_keys if row_key not in self._branches]
-        if not new:
-            return
-        (last,) = self._writer.execute(statements.LAST_BRANCH).fetchone()
-        rows: list[Any] = []
-        for number, row_key in enumerate(new, start=last + 1):
-            self._branches[row_key] = number
-            rows += (number, *row_key)
-        execute_rows(self._writer, statements.insert_branches, rows, statements.BRANCH_COLUMNS)
+        values = [part for row_key in unknown for part in row_key]
+        for tree_id, branch_id, number in execute_rows(
+            self._writer, statements.number_branches, values, statements.BRANCH_COLUMNS
+        ):
+            branches[tree_id, branch_id] = number
 
     def _write_tasks(self) -> None:
         execute_rows(self._writer, statements.save_tasks, self._tasks, statements.TASK_COLUMNS)
