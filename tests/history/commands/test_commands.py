@@ -268,7 +268,7 @@ def test_a_closing_run_applies_the_parent_close_policy_to_its_children() -> None
     assert not closing.notifies_parent
 
 
-def test_the_close_of_a_run_without_parent_children_and_schedule_is_reported_to_nobody() -> None:
+def test_a_close_without_parent_children_and_schedule_leaves_no_task_to_report_it() -> None:
     run, watched = Scenario(), Scenario()
     watched.state.live.watchers = [b"a schedule"]
     for one in (run, watched):
