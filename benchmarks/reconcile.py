@@ -10,13 +10,14 @@ import time
 from functools import reduce
 from pathlib import Path
 
+import duckdb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.schemas import HISTORY_RECORD
 from fairlead.pipeline.session import SessionPlan, open_session
 from fairlead.pipeline.stages import reconcile
-from fairlead.pipeline.stages.clocks import read_clocks
+from fairlead.pipeline.stages.clocks import clocks_in
 from fairlead.pipeline.stages.payloads import with_payload_faults
 from fairlead.pipeline.synth.histories import HistoryShape, write_histories
 from fairlead.pipeline.synth.scores import score, table_of
@@ -48,13 +49,15 @@ def check(folder: Path, runs: int) -> int:
         reduce(DataFrame.unionByName, parts).write.parquet(str(folder / "bronze"))
         begun_s = time.monotonic()
         history = spark.read.parquet(str(folder / "bronze"))
-        clocks = read_clocks(
-            history,
-            now_us=manifest.now_us,
-            until_us=None,
-            increment=manifest.increment,
-            initial_versions=manifest.initial_versions,
-        )
+        with duckdb.connect() as database:
+            database.read_parquet(f"{folder}/bronze/*.parquet").create_view("history")
+            clocks = clocks_in(
+                database,
+                now_us=manifest.now_us,
+                until_us=None,
+                increment=manifest.increment,
+                initial_versions=manifest.initial_versions,
+            )
         measure = reconcile.Measure(
             manifest.now_us, round(manifest.grace_s * 1e6), None, manifest.increment, manifest.initial_versions, clocks
         )

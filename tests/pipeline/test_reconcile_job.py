@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -19,11 +20,12 @@ from fairlead.core.versions import InvalidClusters
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import reconcile as job
 from fairlead.pipeline.kernels import reconcile as kernel
+from fairlead.pipeline.kernels.reconcile.clocks import Clocks
 from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.schemas import HISTORY, HISTORY_RECORD
 from fairlead.pipeline.schemas_reconcile import JUDGED, PAIRS, REPAIR_PLAN, RUN_BATCHES, VERDICTS
 from fairlead.pipeline.stages import reconcile
-from fairlead.pipeline.stages.clocks import read_clocks
+from fairlead.pipeline.stages.clocks import clocks_in
 from fairlead.pipeline.synth.histories import HistoryShape, Manifest, write_histories
 from fairlead.replication.plans import PLAN_SCHEMA
 from tests.depth import IS_DEEP
@@ -239,7 +241,7 @@ def test_on_an_idle_system_a_loss_is_late_at_first_and_found_after_the_grace_per
     assert later.findings["sends"] == 1
 
 
-def test_a_lagging_cluster_is_not_mistaken_for_one_whose_clock_is_ahead(spark: SparkSession) -> None:
+def test_a_lagging_cluster_is_not_mistaken_for_one_whose_clock_is_ahead() -> None:
     """Cluster b got the runs of a 3 hours late, and is active since: what b wrote is not overdue in a."""
     hour_us = 3_600_000_000
     ahead_us = 7 * 60_000_000
@@ -248,22 +250,23 @@ def test_a_lagging_cluster_is_not_mistaken_for_one_whose_clock_is_ahead(spark: S
         for place, lag_us in enumerate([2_000_000, 3 * hour_us, 3 * hour_us], 10)
         for cluster in "ab"
     ]
-    starts = "workflow_id string, cluster string, first_event_id long, version long, time_us long"
-    history = spark.createDataFrame(rows, starts).withColumns(
-        {"namespace_id": F.lit("n"), "run_id": F.col("workflow_id")}
-    )
-    versions: dict[str, Any] = {"increment": 10, "initial_versions": {"a": 1, "b": 2}}
-    clocks = read_clocks(history, now_us=0, until_us=None, **versions)
+    columns = "run_id VARCHAR, cluster VARCHAR, first_event_id BIGINT, version BIGINT, time_us BIGINT"
+
+    def clocks_of(rows: list[tuple[str, str, int, int, int]]) -> Clocks:
+        with duckdb.connect() as database:
+            database.execute(f"CREATE TABLE starts ({columns})")
+            database.executemany("INSERT INTO starts VALUES (?, ?, ?, ?, ?)", rows)
+            database.execute("CREATE VIEW history AS SELECT *, 'n' AS namespace_id, run_id AS workflow_id FROM starts")
+            return clocks_in(database, now_us=0, until_us=None, increment=10, initial_versions={"a": 1, "b": 2})
+
+    clocks = clocks_of(rows)
     # The only run without lag shows that b's clock is 7 minutes ahead and that replication took 2 seconds.
     assert clocks.others["b", "a"] - clocks.own["a"] == ahead_us + 2_000_000
     # The last run that b got was 3 hours late, so b is 3 hours behind in the time of a's events.
     assert clocks.others["a", "b"] - clocks.own["b"] == -ahead_us - 3 * hour_us
     # A run that b started: it shows the clock of b on a's without lag.
     back = [("back", "b", 1, 2, 13 * hour_us + ahead_us), ("back", "a", 1, 2, 13 * hour_us + 1_000_000)]
-    both = history.unionByName(
-        spark.createDataFrame(back, starts).withColumns({"namespace_id": F.lit("n"), "run_id": F.col("workflow_id")})
-    )
-    clocks = read_clocks(both, now_us=0, until_us=None, **versions)
+    clocks = clocks_of(rows + back)
     assert clocks.others["b", "a"] - clocks.own["a"] == ahead_us - 1_000_000
 
 

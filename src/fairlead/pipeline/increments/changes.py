@@ -20,7 +20,11 @@ from fairlead.pipeline.queries import MEMORY_MAX, literal_paths
 # How DuckDB reads the files of a journal table: the cluster and the day are in their paths.
 _LAYOUT = "hive_partitioning = true, hive_types = {'cluster': VARCHAR, 'day': DATE}, union_by_name = true"
 # Columns that queries on new rows name, for batches that have none.
-_EMPTY = ("cluster", "namespace_id", "workflow_id", "task_list", "task_type", "kind", "time_us")
+_EMPTY = (
+    "cluster", "namespace_id", "workflow_id", "run_id", "task_list", "task_type", "kind", "time_us", "first_event_id",
+    "version",
+)  # fmt: skip
+_NOTHING = f"SELECT {', '.join(f'NULL AS {column}' for column in _EMPTY)} WHERE false"
 # Maximum number of files that a query names.
 FILES_NAMED_MAX = 1_000
 REVISION_FILE = "_revision.json"
@@ -149,18 +153,28 @@ def view_of(database: duckdb.DuckDBPyConnection, batches: Sequence[NewBatch], na
     """Create a view with the new rows of these batches; a batch without rows has no file."""
     parts = []
     for place, batch in enumerate(batches):
-        files = literal_paths(batch.files)
-        if not files:
+        if not batch.files:
             continue
-        paths = ", ".join(f"'{path.replace(chr(39), chr(39) * 2)}'" for path in files)
         condition = ""
         if batch.segments is not None:
             segments = pa.table({"segment": pa.array(sorted({segment for _, segment in batch.segments}), pa.string())})
             database.register(f"{name}_{place}", segments)
             condition = f" SEMI JOIN {name}_{place} USING (segment)"
-        parts.append(f"SELECT * FROM read_parquet([{paths}], {_LAYOUT}){condition}")  # noqa: S608 - paths are quoted
-    empty = f"SELECT {', '.join(f'NULL AS {column}' for column in _EMPTY)} WHERE false"
-    database.execute(f"CREATE VIEW {name} AS {' UNION ALL BY NAME '.join(parts or [empty])}")
+        parts.append(f"SELECT * FROM read_parquet({_quoted(batch.files)}, {_LAYOUT}){condition}")  # noqa: S608 - paths are quoted
+    database.execute(f"CREATE VIEW {name} AS {' UNION ALL BY NAME '.join(parts or [_NOTHING])}")
+
+
+def view_of_table(database: duckdb.DuckDBPyConnection, lake: Lake, table: str) -> None:
+    """Create a view with all rows of a journal table, of the same name."""
+    files = sorted(lake.table(table).resolve().glob("batch=*/cluster=*/day=*/*.parquet"))
+    rows = f"SELECT * FROM read_parquet({_quoted(files)}, {_LAYOUT})" if files else _NOTHING  # noqa: S608 - paths are quoted
+    database.execute(f"CREATE VIEW {table} AS {rows}")
+
+
+def _quoted(files: Sequence[Path]) -> str:
+    """Return a list of paths for a query: a view can't have parameters."""
+    paths = ", ".join(f"'{path.replace(chr(39), chr(39) * 2)}'" for path in literal_paths(files))
+    return f"[{paths}]"
 
 
 def _distinct(batches: Sequence[NewBatch], columns: str, **values: object) -> pa.Table:

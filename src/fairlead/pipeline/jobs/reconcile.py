@@ -216,7 +216,6 @@ def _measure(context: JobContext) -> reconcile.Measure:
     options = context.options
     increment, initial_versions = _versions(options.get("increment"), options.get("initial_version") or ())
     now_us = time.time_ns() // 1000
-    delivered = context.lake.read(context.spark, "history")
     retention_s = options.get("retention")
     return reconcile.Measure(
         now_us=now_us if context.until_us is None else context.until_us,
@@ -225,7 +224,7 @@ def _measure(context: JobContext) -> reconcile.Measure:
         increment=increment,
         initial_versions=initial_versions,
         clocks=read_clocks(
-            delivered,
+            context.lake,
             now_us=now_us,
             until_us=context.until_us,
             increment=increment,
