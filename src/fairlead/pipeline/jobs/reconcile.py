@@ -95,16 +95,19 @@ WORKFLOW_ID = ("namespace_id", "workflow_id")
 TABLES = ("verdicts", "pairs", "repair_plan")
 # Holds the copies of each run, and how each two clusters compare; it has no other reader.
 PARTIAL = "reconcile_partial"
-# The workflow ids whose verdicts may change without new events: those with an open run, or with any finding.
+# The workflow ids whose verdicts may change without new events: those with any finding or difference, and those with
+# several runs of which one is open, since the time decides which of them should have ended. Runs that are the same in
+# all clusters stay so.
 UNSETTLED = f"""
     SELECT DISTINCT namespace_id, workflow_id FROM (
-        SELECT namespace_id, workflow_id FROM verdicts WHERE is_open OR verdict <> 'agreed' OR len(findings) > 0
+        SELECT namespace_id, workflow_id FROM verdicts GROUP BY ALL
+        HAVING bool_or(verdict <> 'agreed' OR len(findings) > 0) OR (bool_or(is_open) AND count(*) > 1)
         UNION ALL
-        SELECT namespace_id, workflow_id FROM {PARTIAL}
-        WHERE len(list_filter(copies, lambda c: c.is_open)) > 0
-           OR len(list_filter(
-                pairs, lambda p: p.only_left + p.only_right + p.different + p.late + p.not_comparable > 0
-              )) > 0
+        SELECT namespace_id, workflow_id FROM {PARTIAL} GROUP BY ALL
+        HAVING bool_or(len(list_filter(
+                   pairs, lambda p: p.only_left + p.only_right + p.different + p.late + p.not_comparable > 0
+               )) > 0)
+            OR (bool_or(len(list_filter(copies, lambda c: c.is_open)) > 0) AND count(*) > 1)
     )
 """  # noqa: S608 - our own names
 
