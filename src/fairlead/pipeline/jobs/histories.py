@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from fairlead.pipeline import type_totals
 from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.increments.changes import files_with, hours_in, touched_keys
 from fairlead.pipeline.increments.origin import Plan, plan_run, rows_of
@@ -16,6 +18,7 @@ from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.histories import Problem
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries, Row, queries_on
+from fairlead.pipeline.schemas_histories import ACTIVITY_TYPES, WORKFLOW_TYPES
 from fairlead.pipeline.stages import histories, history_totals
 from fairlead.pipeline.stages.traffic import WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN, window_us_of
 
@@ -96,12 +99,18 @@ def _write(context: JobContext, plan: Plan, window_s: float) -> dict[str, int]:
         rows |= _write_totals(context, plan, hours)
     context.progress("summing up by type and task queue")
     runs, activities = (lake.read_derived(spark, name) for name in BY_RUN)
-    totals = {
-        "workflow_types": histories.workflow_types(runs),
-        "activity_types": histories.activity_types(activities),
-        "failures": history_totals.failures(runs, activities),
-    }
+    with queries_on(lake, *BY_RUN) as queries:
+        totals = {
+            "workflow_types": _frame(spark, type_totals.workflow_types(queries), WORKFLOW_TYPES),
+            "activity_types": _frame(spark, type_totals.activity_types(queries), ACTIVITY_TYPES),
+            "failures": history_totals.failures(runs, activities),
+        }
     return rows | {name: lake.write(name, frame, run_id, origin=plan.origin) for name, frame in totals.items()}
+
+
+def _frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    # Spark takes no Arrow table without rows.
+    return spark.createDataFrame(rows if rows.num_rows else [], schema)
 
 
 def _task_hours(lake: Lake, keys: pa.Table, window_s: float) -> frozenset[int]:
@@ -178,7 +187,7 @@ def _findings(lake: Lake, problems: dict[str | None, int]) -> dict[str, Any]:
 
 def _worst(queries: Queries, measure: str) -> list[Row]:
     """Return the activity types with the highest value of a measure."""
-    by = ", ".join(histories.ACTIVITY_TYPE)
+    by = ", ".join(type_totals.ACTIVITY_TYPE)
     return queries.rows(
         f"""
         SELECT {by}, {measure} FROM activity_types WHERE {measure} > 0

@@ -1,28 +1,21 @@
-"""Turns journaled batches with payloads into tables of runs and activities, with totals by type."""
+"""Turns journaled batches with payloads into tables of runs and activities."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.pipeline.kernels.histories import flatten_runs
 from fairlead.pipeline.schemas_histories import (
     ACTIVITIES,
-    ACTIVITY_TYPES,
     FLATTENED,
     RECORDS,
     TREE_KEY,
-    WORKFLOW_TYPES,
     WORKFLOWS,
 )
-from fairlead.pipeline.stages.percentiles import with_percentiles
-
-FAILURE_TYPES_MAX = 20
-WORKFLOW_TYPE = ("cluster", "namespace_id", "workflow_type", "task_list")
-ACTIVITY_TYPE = ("cluster", "namespace_id", "activity_type", "task_list")
 
 
 def gather_records(history: DataFrame) -> DataFrame:
@@ -68,49 +61,6 @@ def activities(flattened: DataFrame) -> DataFrame:
     return known.select(
         *[F.col(f"activity.{name}") if name in {*names, *shadowed} else F.col(name) for name in ACTIVITIES.names]
     )
-
-
-def workflow_types(runs: DataFrame) -> DataFrame:
-    """Return the totals of the runs of each type and task queue."""
-    ends = ("completed", "failed", "timed_out", "canceled", "terminated", "continued_as_new")
-    sums = runs.groupBy(*WORKFLOW_TYPE).agg(
-        F.count("*").alias("runs"),
-        F.count_if(F.col("closed_us").isNull()).alias("open"),
-        *(F.count_if(F.col("status") == end).alias(end) for end in ends),
-        *(F.sum(name).alias(name) for name in ("activities", "signals", "workflow_tasks_failed")),
-        F.max("events").alias("events_max"),
-    )
-    sums = with_percentiles(sums, runs, WORKFLOW_TYPE, ("duration_s", "first_task_wait_s"))
-    return _with_failure_types(sums, runs, WORKFLOW_TYPE).select(*WORKFLOW_TYPES.names)
-
-
-def activity_types(rows: DataFrame) -> DataFrame:
-    """Return the totals of the activities of each type and task queue."""
-    outcomes = ("open", "completed", "failed", "timed_out", "canceled", "abandoned")
-    sums = rows.groupBy(*ACTIVITY_TYPE).agg(
-        F.count("*").alias("scheduled"),
-        *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in outcomes),
-        F.count_if(F.col("retries") > 0).alias("retried"),
-        F.coalesce(F.sum("retries"), F.lit(0)).alias("retries"),
-    )
-    sums = with_percentiles(sums, rows, ACTIVITY_TYPE, ("queue_wait_s", "run_s", "total_s"))
-    # A failure counts even if a retry succeeded.
-    failed = rows.withColumn("failure_type", F.coalesce("failure_type", "retried_failure_type"))
-    return _with_failure_types(sums, failed, ACTIVITY_TYPE).select(*ACTIVITY_TYPES.names)
-
-
-def _with_failure_types(sums: DataFrame, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Add the most frequent failure types of each group."""
-    counts = rows.where("failure_type is not null").groupBy(*by, "failure_type").agg(F.count("*").alias("count"))
-    order = Window.partitionBy(*by).orderBy(F.desc("count"), "failure_type")
-    most = counts.withColumn("place", F.row_number().over(order)).where(F.col("place") <= FAILURE_TYPES_MAX)
-    listed = most.groupBy(*by).agg(
-        F.transform(
-            F.array_sort(F.collect_list(F.struct("place", "failure_type", "count"))),
-            lambda each: F.struct(each["failure_type"].alias("failure_type"), each["count"].alias("count")),
-        ).alias("failure_types")
-    )
-    return sums.join(listed, list(by), "left")
 
 
 def _kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
