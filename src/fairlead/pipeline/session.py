@@ -37,6 +37,8 @@ EXECUTOR_WAIT_S_MAX = 10.0
 EXECUTOR_CHECK_S = 0.1
 # Partitions of a shuffle for each core of a cluster, and Spark's default, which suits a cluster of 70 cores.
 PARTITIONS_A_CORE = 3
+# Partitions of a shuffle in a small session.
+SMALL_PARTITIONS = 2
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PARTITIONS_DEFAULT = "200"
 # Compiled code that Java may hold. With its first compiler alone, Java's default is 48 MB, which the code that Spark
@@ -130,11 +132,16 @@ def settings_of(plan: SessionPlan) -> dict[str, str]:
             "spark.driver.memory": plan.memory,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(2 if plan.profile is Profile.TEST else max(os.cpu_count() or 1, 4)),
+            _PARTITIONS: str(_local_partitions(plan)),
         }
     if plan.profile is Profile.TEST:
         settings |= {"spark.sql.adaptive.enabled": "false"}
     return settings | dict(plan.settings)
+
+
+def _local_partitions(plan: SessionPlan) -> int:
+    """Return the partitions of shuffles: with few rows, each more costs some milliseconds for each stage."""
+    return SMALL_PARTITIONS if plan.is_small or plan.profile is Profile.TEST else max(os.cpu_count() or 1, 4)
 
 
 @contextlib.contextmanager
