@@ -1,5 +1,6 @@
 """The `backtest` job: its replay compared with the scaler itself, its recommendation with a plain search."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,7 +42,7 @@ from tests.pipeline.oracle.backtest import Live, cluster_rows, queue_rows
 from tests.pipeline.oracle.lakes import derived
 from tests.pipeline.schemas import differences
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of, same
-from tests.pipeline.upkeep.lakes import commit, tasks
+from tests.pipeline.upkeep.lakes import TODAY, commit, tasks
 
 BUCKET_S = 5.0
 Row = dict[str, Any]
@@ -228,7 +229,10 @@ def test_the_job_replays_every_task_queue_and_recommends_by_its_objective(
         assert used == effective(base, candidates[own.setting]), name
 
 
-def test_a_replay_waits_until_enough_records_are_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_of_a_longer_recording_waits_until_enough_records_are_new(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "BUCKETS_MAX", 3)
     lake = Lake(tmp_path / "lake")
     options: dict[str, Any] = {
         "upscale_rps": (1.0,),
@@ -241,14 +245,19 @@ def test_a_replay_waits_until_enough_records_are_new(spark: SparkSession, tmp_pa
     def replay() -> dict[str, Any]:
         return backtest.run(JobContext(spark, lake, options=options)).findings
 
-    commit(lake, "task", tasks(100))
+    midnight_us = int(datetime.combine(TODAY, datetime.min.time(), UTC).timestamp()) * 1_000_000
+
+    def later(number: int) -> list[dict[str, Any]]:
+        return [row | {"time_us": midnight_us + 20_000_000} for row in tasks(number)]
+
+    commit(lake, "task", [*tasks(10), *later(90)])
     first = replay()
-    assert first["tasks"] == 100
-    commit(lake, "task", tasks(5))
+    assert (first["tasks"], first["tasks_left_out"]) == (90, 10)
+    commit(lake, "task", later(5))
     assert replay() == first | {"records_not_replayed": 5}
-    commit(lake, "task", tasks(1))
-    later = replay()
-    assert (later["tasks"], later.get("records_not_replayed")) == (106, None)
+    commit(lake, "task", later(1))
+    last = replay()
+    assert (last["tasks"], last.get("records_not_replayed")) == (96, None)
 
 
 def test_the_settings_file_lists_only_task_queues_that_differ() -> None:
@@ -296,13 +305,13 @@ def test_task_queues_are_replayed_completely_wherever_the_batches_end() -> None:
                     {"cluster": "c", "namespace_id": "n", "task_list": name, "task_type": None, "trial": number}
                     | {"arrivals": its}
                 )
-    schema = to_arrow_schema(ARRIVALS).append(pa.field("trial", pa.int64()))
+    schema = to_arrow_schema(ARRIVALS).append(pa.field("trial", pa.int64())).append(pa.field("setting", pa.int32()))
     table = pa.Table.from_pylist(rows, schema)
     for size in (1, 2, 5, 6, 7, len(rows)):
         found = {
-            (name, trial.numbers[0]): counts.tolist()
-            for trial, named, dense in stage._pieces(table.to_batches(size), plan, span)
-            for name, counts in zip(named.column("task_list").to_pylist(), dense, strict=True)
+            (name, piece.trial.numbers[0]): counts.tolist()
+            for piece in stage._pieces(table.to_batches(size), plan, span)
+            for name, counts in zip(piece.names.column("task_list").to_pylist(), piece.counts, strict=True)
         }
         assert found == expected, size
 

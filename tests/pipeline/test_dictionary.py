@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 INTERNAL = {
     "ARRIVALS", "REPLAYED", "CANDIDATES", "RECORDS", "FLATTENED", "LISTS", "HASHED", "PARTIAL", "ITEM", "BATCH",
     "RUN_BATCHES", "HISTORY_TASKS", "FINDING", "COPY", "PAIR", "SEND", "LOST_SIGNAL", "JUDGED", "FOUND",
-    "FAIRNESS_LEVELS",
+    "FAIRNESS_LEVELS", "STATES",
 }  # fmt: skip
 
 

@@ -31,6 +31,8 @@ _OUTCOME = struct(
     late=_DOUBLE,  # number of tasks whose predicted wait exceeds the bound
 )
 REPLAYED = StructType([*_TASK_QUEUE.fields, *struct(setting=_INT).fields, *_OUTCOME.fields])
+# With the state from which the next run continues the replay.
+STATES = StructType([*REPLAYED.fields, *struct(state=ArrayType(_DOUBLE, containsNull=False)).fields])
 CANDIDATES = struct(
     setting=_INT,
     upscale_rps=_DOUBLE,

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from fairlead.core.errors import GiveUp
@@ -14,23 +16,24 @@ from fairlead.core.namespaces import split_version
 from fairlead.core.partitions import TaskType
 from fairlead.core.scaling import ScalerSettings
 from fairlead.pipeline.arrow import arrow_limits
-from fairlead.pipeline.increments.origin import Plan, plan_run, rows_of
+from fairlead.pipeline.increments.origin import Plan, origin_of, plan_run, rows_of
+from fairlead.pipeline.increments.replays import continuation, new_arrivals, with_checkpoint
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.namespaces import known_names
 from fairlead.pipeline.queries import Row, queries_on
 from fairlead.pipeline.stages.backtest import (
-    Objective,
     Span,
     arrivals,
-    overall,
+    is_too_long,
     replayed,
     span_of,
     timeline,
+    timeline_step_s,
     trials,
-    with_verdicts,
 )
+from fairlead.pipeline.stages.backtest_verdicts import Objective, overall, with_verdicts
 from fairlead.settings import SETTINGS, DynamicSettings, Plain, parse_file
 from fairlead.settings.dynamic import matching
 
@@ -38,7 +41,10 @@ from fairlead.settings.dynamic import matching
 # read the file.
 TASK_QUEUES_SHOWN = 100
 TABLES = ("backtest", "backtest_settings", "backtest_timeline")
-# Share of the rows that may be newer than the last replay. A replay depends on all records: it can't be continued.
+# Holds the state of each replay, from which the next run continues it; it has no other reader.
+PARTIAL = "backtest_partial"
+# Share of the rows that may be newer than the last replay, if the recording is longer than a replay: then the replayed
+# time range begins later with each run, and a replay can't be continued.
 NEW_SHARE_MAX = 0.05
 LEFT_OUT_HINT = "the recording is too long, so only its end was replayed: choose an earlier part with --until"
 PARTITION_RPS = 500.0
@@ -128,7 +134,8 @@ OPTIONS = [
 def run(context: JobContext) -> Summary:
     """Write `backtest`, `backtest_settings`, `backtest_timeline`, and a settings file for each cluster.
 
-    The tables stay as they are until more than `NEW_SHARE_MAX` of the records are new.
+    A run continues the replays of the run before it. If the recording is longer than a replay, the tables stay as they
+    are until more than `NEW_SHARE_MAX` of the records are new.
     """
     options = context.options
     base = DynamicSettings(file=options.get("settings_file"))
@@ -148,7 +155,7 @@ def run(context: JobContext) -> Summary:
         initial=options.get("initial_partitions"),
     )
     parameters = {"settings": [list(one) for one in candidates], "in_force": repr(settings), "model": repr(model)}
-    plan = plan_run(context, "task", TABLES, parameters | {"objective": str(objective)}, is_joint=True)
+    plan = plan_run(context, "task", (PARTIAL, *TABLES), parameters | {"objective": str(objective)}, is_joint=True)
     span = _replay(context, plan, candidates, settings, model, objective)
     best, present = _chosen(context.lake)
     rows = {table: rows_of(context.lake, table) for table in TABLES}
@@ -168,15 +175,11 @@ def run(context: JobContext) -> Summary:
         findings["hint"] = LEFT_OUT_HINT
     replayed_tasks = sum(row["tasks"] for row in present.values())
     findings |= {"tasks": replayed_tasks, "tasks_left_out": span.arrivals - replayed_tasks, "clusters": found}
-    if plan.rows_new and not _is_due(plan):
+    last = origin_of(context.lake, PARTIAL)
+    if plan.rows_new and last is not None and last.through < plan.origin.through:
         findings["records_not_replayed"] = plan.rows_new
     alarm = left_out_alarm(span.arrivals - replayed_tasks, span.arrivals, what="tasks", why=LEFT_OUT_HINT)
     return Summary("backtest", rows, findings, alarm)
-
-
-def _is_due(plan: Plan) -> bool:
-    """Whether enough was recorded since the last replay."""
-    return plan.is_whole or plan.rows_new > NEW_SHARE_MAX * plan.rows
 
 
 def _replay(  # noqa: PLR0917 - the parameters of the replay
@@ -188,29 +191,53 @@ def _replay(  # noqa: PLR0917 - the parameters of the replay
     objective: Objective,
 ) -> Span:
     """Write the tables if a replay is due; return the time range of the last replay."""
-    if not _is_due(plan):
-        return Span(**plan.facts["span"])
     lake, spark, run_id = context.lake, context.spark, context.run_id
     tasks = lake.read(spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace)
+    all_trials = trials(list(enumerate(settings)))
+    known = None if plan.is_whole else Span(**plan.facts["span"])
+    news = None if known is None else new_arrivals(plan.batches, bucket_us=known.bucket_us)
+    if known is not None and news is not None and not _is_due(plan, known, news):
+        return known
+    again = None if known is None or news is None else continuation(lake, known, news, PARTIAL)
     bucket_us = round(model.bucket_s * 1e6)
     # Without any records there is nothing to replay, but the tables are still written.
-    span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
-    origin = replace(plan.origin, facts={"span": asdict(span)})
-    lists = arrivals(tasks, span=span)
+    span = again.span if again else span_of(tasks, bucket_us=bucket_us) or Span(0, buckets=1, bucket_us=bucket_us)
+    span = with_checkpoint(span, all_trials, model)
+    facts: dict[str, Any] = {"span": asdict(span)}
+    origin = replace(plan.origin, facts=facts)
+    states = again.states(lake.read_derived(spark, PARTIAL)) if again else None
+    lists = again.arrivals(tasks) if again else arrivals(tasks, span=span)
     # Limit the size of Arrow batches: each row holds thousands of numbers.
     with arrow_limits(spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
-        outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
+        lake.write(PARTIAL, replayed(lists, all_trials, model=model, span=span, states=states), run_id, origin=origin)
+        outcomes = lake.read_derived(spark, PARTIAL)
         verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
         lake.write("backtest", verdicts, run_id, origin=origin)
         backtest = lake.read_derived(spark, "backtest")
         lake.write("backtest_settings", overall(backtest, objective=objective), run_id, origin=origin)
         best, _ = _chosen(lake)
-        traced = sorted({0, *(row["setting"] for row in best.values())})
         context.progress("tracing the current and the recommended settings")
-        traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
-        lake.write("backtest_timeline", traces, run_id, origin=origin)
+        traced = sorted({0, *(row["setting"] for row in best.values())})
+        facts |= {"traced": traced, "step_s": timeline_step_s(span)}
+        before = origin_of(lake, "backtest_timeline")
+        if again and (before is None or any(before.facts.get(name) != facts[name] for name in ("traced", "step_s"))):
+            # Another setting is recommended: its past is missing.
+            again, states, lists = None, None, arrivals(tasks, span=span)
+        traces = timeline(
+            lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, states=states
+        )
+        touched = again.traced(lake, PARTIAL) if again else None
+        lake.write("backtest_timeline", traces, run_id, origin=replace(origin, facts=facts), touched=touched)
     return span
+
+
+def _is_due(plan: Plan, known: Span, news: pa.Table) -> bool:
+    """Whether the tables must change: if the recording is longer than a replay, only after many new records."""
+    if not news.num_rows:
+        return False
+    is_longer = known.left_out or is_too_long(known.first, pc.max(news["last_bucket"]).as_py())
+    return not is_longer or plan.rows_new > NEW_SHARE_MAX * plan.rows
 
 
 def _described(row: Row) -> dict[str, Any]:

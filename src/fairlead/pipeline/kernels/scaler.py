@@ -28,6 +28,8 @@ Values: TypeAlias = NDArray[np.float64]
 
 # Buckets per rate: the server counts arrivals in halves of the tracker's interval, and sums the last two.
 BUCKETS_TO_RATE = 2
+# Buckets before a tick that the rate of the next tick may include.
+LEAD = BUCKETS_TO_RATE - 1
 CANDIDATES_MAX = 10_000
 # Maximum number of cells (task queues times settings) replayed at once, so that the arrays of one tick fit in the CPU
 # cache.
@@ -111,10 +113,13 @@ class Replay:
     wait_s_max: Values
     wait_s_mean: Values  # mean over tasks
     late: Values  # number of tasks whose predicted wait exceeds the bound
+    tasks: Counts  # [task queues]
     qps: Values | None = None  # [ticks, task queues]
     write: Counts | None = None
     read: Counts | None = None
     backlog: Values | None = None
+    # State after the buckets up to `checkpoint`: [task queues, settings, numbers of `_STATE`].
+    state: Values | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +132,42 @@ class Model:
     initial: int | None = None  # partitions at the start; None: as many as the first load needs
 
 
-def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, is_traced: bool = False) -> Replay:
-    """Run the scaler over arrivals [task queues, buckets] under settings that all have the same interval."""
+def replay(
+    counts: Counts,
+    settings: Sequence[ScalerSettings],
+    model: Model,
+    *,
+    is_traced: bool = False,
+    begin: int = 0,
+    state: Values | None = None,
+    checkpoint: int | None = None,
+) -> Replay:
+    """Run the scaler over arrivals [task queues, buckets] under settings that all have the same interval.
+
+    With `state`, the replay continues at the bucket `begin`, which must be a tick of this interval; `counts` then
+    starts `LEAD` buckets before it. The result has the state after `checkpoint` buckets, if that is a tick, too.
+    """
     interval_s = settings[0].interval_s
     every = buckets_per_tick(interval_s, model.bucket_s)
     if any(one.interval_s != interval_s for one in settings):
         raise InvalidGrid("settings with several intervals are replayed at once: group them by interval")
-    run = _Run(counts, settings, model, rates(counts, every, model.bucket_s))
+    lead = 0 if state is None else LEAD
+    run = _Run(counts[:, lead:], settings, model, rates(counts, every, model.bucket_s, lead=lead))
+    if state is not None:
+        run.restore(state, buckets=begin)
+    reached = state if checkpoint == begin else None
     traces = []
-    ticks = counts.shape[1] // every
+    ticks = run.counts.shape[1] // every
+    first_tick = begin // every
     for tick in range(ticks):
         run.serve(range(tick * every, (tick + 1) * every))
-        run.tick((tick + 1) * interval_s, run.rates[:, tick, None])
+        run.tick((first_tick + tick + 1) * interval_s, run.rates[:, tick, None])
         if is_traced:
             traces.append((run.write.copy(), run.read.copy(), run.backlog.copy()))
-    run.serve(range(ticks * every, counts.shape[1]))
-    return run.result(traces)
+        if (first_tick + tick + 1) * every == checkpoint:
+            reached = run.state((tick + 1) * every)
+    run.serve(range(ticks * every, run.counts.shape[1]))
+    return run.result(traces, reached)
 
 
 def buckets_per_tick(interval_s: float, bucket_s: float) -> int:
@@ -153,9 +178,12 @@ def buckets_per_tick(interval_s: float, bucket_s: float) -> int:
     return every
 
 
-def rates(counts: Counts, every: int, bucket_s: float) -> Values:
-    """Return the tasks per second that the server measures at each tick: [task queues, ticks]."""
-    ends = np.arange(every, counts.shape[1] + 1, every)
+def rates(counts: Counts, every: int, bucket_s: float, *, lead: int = 0) -> Values:
+    """Return the tasks per second that the server measures at each tick: [task queues, ticks].
+
+    The first tick is `every` buckets after the first `lead` ones.
+    """
+    ends = np.arange(lead + every, counts.shape[1] + 1, every)
     looked_at = np.minimum(ends, BUCKETS_TO_RATE)
     tasks = np.zeros((len(counts), len(ends)), np.int64)
     for back in range(1, BUCKETS_TO_RATE + 1):
@@ -170,6 +198,15 @@ def blocks(task_lists: int, settings: int, *, numbers_each: int) -> Iterator[sli
     size = max(1, min(CELLS_MAX // max(1, settings), NUMBERS_MAX // max(1, numbers_each)))
     for first in range(0, task_lists, size):
         yield slice(first, min(task_lists, first + size))
+
+
+# The arrays of a run that a state consists of, in its order; the number of tasks follows them.
+_STATE = (
+    "write", "read", "above_since_s", "below_since_s", "below_peak_qps", "backlog", "ups", "downs", "drains", "above",
+    "partitions_max", "overshoot_max", "partition_s", "overshoot_s", "backlog_max", "backlog_sum", "wait_s_max",
+    "wait_sum", "late",
+)  # fmt: skip
+STATE_NUMBERS = len(_STATE) + 1
 
 
 class _Run:
@@ -202,6 +239,21 @@ class _Run:
         self.partition_s, self.overshoot_s = np.zeros(shape), np.zeros(shape)
         self.backlog_max, self.backlog_sum, self.wait_s_max, self.wait_sum = (np.zeros(shape) for _ in range(4))
         self.late = np.zeros(shape)
+        # Tasks and buckets before the first of `counts`.
+        self.tasks_before, self.buckets_before = np.zeros((len(counts), 1), np.int64), 0
+
+    def state(self, buckets: int) -> Values:
+        """Return the state after these buckets: [task queues, settings, numbers of `_STATE`]."""
+        tasks = self.tasks_before + self.counts[:, :buckets].sum(axis=1, keepdims=True)
+        arrays = [np.asarray(getattr(self, name), np.float64) for name in _STATE]
+        return np.stack([*arrays, np.broadcast_to(tasks, self.write.shape).astype(np.float64)], axis=2)
+
+    def restore(self, state: Values, *, buckets: int) -> None:
+        """Continue from a state after `buckets` buckets."""
+        for place, name in enumerate(_STATE):
+            # Whole numbers below 2^53, which a double holds exactly.
+            setattr(self, name, state[:, :, place].astype(getattr(self, name).dtype))
+        self.tasks_before, self.buckets_before = state[:, :1, -1].astype(np.int64), buckets
 
     def serve(self, buckets: range) -> None:
         """Add and dispatch tasks for these buckets, with the current partitions."""
@@ -254,9 +306,14 @@ class _Run:
         self.below_since_s[is_changed] = np.nan
         self.below_peak_qps[is_changed] = 0.0
 
-    def result(self, traces: Sequence[tuple[Counts, Counts, Values]]) -> Replay:
+    def tasks(self) -> Counts:
+        """Return the number of tasks of each task queue: [task queues, 1]."""
+        found: Counts = self.tasks_before + self.counts.sum(axis=1, keepdims=True)
+        return found
+
+    def result(self, traces: Sequence[tuple[Counts, Counts, Values]], state: Values | None) -> Replay:
         """Return the totals, converted to means where the result has means."""
-        tasks = np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        tasks = np.maximum(self.tasks(), 1)
         write, read, backlog = (np.stack(one) for one in zip(*traces, strict=True)) if traces else (None, None, None)
         return Replay(
             ups=self.ups,
@@ -268,7 +325,7 @@ class _Run:
             overshoot_s=self.overshoot_s,
             overshoot_max=self.overshoot_max,
             backlog_max=self.backlog_max,
-            backlog_mean=self.backlog_sum / max(1, self.counts.shape[1]),
+            backlog_mean=self.backlog_sum / max(1, self.buckets_before + self.counts.shape[1]),
             wait_s_max=self.wait_s_max,
             wait_s_mean=self.wait_sum / tasks,
             late=self.late,
@@ -276,6 +333,8 @@ class _Run:
             write=write,
             read=read,
             backlog=backlog,
+            tasks=self.tasks()[:, 0],
+            state=state,
         )
 
     def _needed(self, qps: Values) -> Counts:

@@ -6,25 +6,33 @@ Spark counts the arrivals; then the kernel replays each batch of task queues at 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.core.scaling import ScalerSettings
-from fairlead.pipeline.kernels.scaler import Candidate, Counts, Model, Replay, blocks, replay
+from fairlead.pipeline.kernels.scaler import (
+    LEAD,
+    STATE_NUMBERS,
+    Counts,
+    Model,
+    Replay,
+    Values,
+    blocks,
+    buckets_per_tick,
+    replay,
+)
 from fairlead.pipeline.schemas_backtest import (
     ARRIVALS,
-    BACKTEST,
-    BACKTEST_SETTINGS,
     BACKTEST_TIMELINE,
-    CANDIDATES,
-    REPLAYED,
+    STATES,
 )
 from fairlead.pipeline.stages.traffic import TASK_QUEUE, of_task_queues
 
@@ -39,21 +47,19 @@ SETTINGS_AT_ONCE = 64
 TIMELINE_S = 60.0
 TIMELINE_STEPS_MIN = 60
 
-_DAY_S = 86_400.0
 # The key of one replay.
 _REPLAY = (*TASK_QUEUE, "trial")
 # Values traced per task queue, setting and bucket: write partitions, read partitions and backlog, each twice, since
 # they are copied when stacked.
 _TRACED = 6
-_SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "partition_hours", "overshoot_hours")
-_PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """The recorded time range that is replayed, in whole buckets since the epoch; `left_out` buckets came before it.
 
-    `arrivals` is the number of all added tasks, replayed or not.
+    `arrivals` is the number of all added tasks, replayed or not. Replays that continue begin after `begin` buckets;
+    the states after `checkpoint` buckets are kept for the next run, if that is not 0.
     """
 
     first: int
@@ -61,6 +67,8 @@ class Span:
     bucket_us: int
     left_out: int = 0
     arrivals: int = 0
+    begin: int = 0
+    checkpoint: int = 0
 
     @property
     def seconds(self) -> float:
@@ -68,23 +76,14 @@ class Span:
         return self.buckets * self.bucket_us / 1e6
 
     @property
+    def continued_us(self) -> int:
+        """Time of the first arrivals that replays need if they continue."""
+        return (self.first + self.begin - LEAD) * self.bucket_us
+
+    @property
     def left_out_s(self) -> float:
         """Length of the recording before the replayed time range."""
         return self.left_out * self.bucket_us / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """The criterion for recommending a setting: few partition-hours, with few late tasks and few changes."""
-
-    late_share_max: float = 0.01
-    changes_per_day_max: float = 96.0
-
-    def __str__(self) -> str:
-        return (
-            f"the fewest partition-hours with at most {self.late_share_max:.2%} of the tasks late and at most "
-            f"{self.changes_per_day_max:g} changes per day; if no setting achieves that, the fewest late tasks"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +125,11 @@ def _added(tasks: DataFrame) -> DataFrame:
     return of_task_queues(tasks).where(F.col("kind") == "added")
 
 
+def is_too_long(first: int, last: int) -> bool:
+    """Whether a recording with these first and last buckets is longer than a replay."""
+    return last - first >= BUCKETS_MAX
+
+
 def span_of(tasks: DataFrame, *, bucket_us: int) -> Span | None:
     """Return the range from the first to the last arrival, shortened at its start if too long; None without arrivals.
 
@@ -142,31 +146,70 @@ def span_of(tasks: DataFrame, *, bucket_us: int) -> Span | None:
     return Span(first, last - first + 1, bucket_us, left_out=first - recorded, arrivals=row["arrivals"])
 
 
-def replayed(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
-    """Return the results of every setting for every task queue."""
+def replayed(
+    lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span, states: DataFrame | None = None
+) -> DataFrame:
+    """Return the results of every setting for every task queue, with the states that the next run continues.
+
+    Task queues with `states` continue from them; their `lists` begin at `Span.continued_us`.
+    """
     kernel = partial(_replay_batches, plan=tuple(plan), model=model, span=span)
-    return _spread(lists, len(plan)).mapInArrow(kernel, REPLAYED)
+    return _spread(lists, plan, states).mapInArrow(kernel, STATES)
 
 
-def timeline(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
-    """Return the partitions over time under each setting; meant for a few settings."""
-    every_s = min(TIMELINE_S, span.seconds / TIMELINE_STEPS_MIN)
-    kernel = partial(_trace_batches, plan=tuple(plan), model=model, span=span, every_s=every_s)
-    return _spread(lists, len(plan)).mapInArrow(kernel, BACKTEST_TIMELINE)
+def timeline(
+    lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span, states: DataFrame | None = None
+) -> DataFrame:
+    """Return the partitions over time under each setting; meant for a few settings.
+
+    Task queues with `states` have only the times after `Span.begin`.
+    """
+    kernel = partial(_trace_batches, plan=tuple(plan), model=model, span=span, every_s=timeline_step_s(span))
+    return _spread(lists, plan, states).mapInArrow(kernel, BACKTEST_TIMELINE)
 
 
-def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
-    """Distribute each pair of task queue and trial over all workers, sorted: there is little data, but much work."""
+def timeline_step_s(span: Span) -> float:
+    """Return the seconds between two points of a timeline."""
+    return min(TIMELINE_S, span.seconds / TIMELINE_STEPS_MIN)
+
+
+def _spread(lists: DataFrame, plan: Sequence[Trial], states: DataFrame | None) -> DataFrame:
+    """Distribute each pair of task queue and trial over all workers, sorted: there is little data, but much work.
+
+    The arrivals of a pair come first, then its states in the order of the settings.
+    """
     spark = lists.sparkSession
     workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    numbers = spark.range(trials_count).withColumnRenamed("id", "trial")
-    return lists.crossJoin(numbers).repartition(workers, *_REPLAY).sortWithinPartitions(*_REPLAY)
+    numbers = spark.range(len(plan)).withColumnRenamed("id", "trial")
+    of_arrivals = [F.lit(None).cast(STATES[name].dataType).alias(name) for name in ("setting", "state")]
+    rows = lists.crossJoin(numbers).select(*_REPLAY, "arrivals", *of_arrivals)
+    if states is not None:
+        pairs = [(setting, number) for number, trial in enumerate(plan) for setting in trial.numbers]
+        trial_of = F.broadcast(spark.createDataFrame(pairs, "setting int, trial long"))
+        empty = F.array().cast(ARRIVALS["arrivals"].dataType).alias("arrivals")
+        rows = rows.unionByName(states.join(trial_of, "setting").select(*_REPLAY, empty, "setting", "state"))
+    # Null is the lowest setting.
+    return rows.repartition(workers, *_REPLAY).sortWithinPartitions(*_REPLAY, "setting")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Task queues that are replayed at once under one trial: one row of `names` and of `counts` [row, bucket] each.
+
+    `state` [row, setting, number] is where they continue after `begin` buckets.
+    """
+
+    trial: Trial
+    names: pa.RecordBatch
+    counts: Counts
+    begin: int = 0
+    state: Values | None = None
 
 
 def _pieces(
     batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span, *, traced: int = 0
-) -> Iterator[tuple[Trial, pa.RecordBatch, Counts]]:
-    """Yield the task queues of one trial that are replayed at once, one row each, with their arrivals [row, bucket].
+) -> Iterator[_Piece]:
+    """Yield the task queues of one trial that are replayed at once.
 
     `traced` is the maximum number of values stored per task queue, setting and bucket beside the arrivals.
     """
@@ -175,16 +218,31 @@ def _pieces(
         replay_of = np.cumsum(begins) - 1
         firsts = np.flatnonzero(begins)
         numbers = batch.column("trial").to_numpy()[firsts]
-        for number in np.unique(numbers):
+        is_state = batch.column("setting").is_valid().to_numpy(zero_copy_only=False)
+        continues = np.logical_or.reduceat(is_state, firsts)
+        for number, is_continued in product(np.unique(numbers), (False, True)):
             trial = plan[int(number)]
-            replays = np.flatnonzero(numbers == number)
-            numbers_each = span.buckets * (1 + traced * len(trial.numbers))
+            replays = np.flatnonzero((numbers == number) & (continues == is_continued))
+            begin, lead = (span.begin, LEAD) if is_continued else (0, 0)
+            buckets = span.buckets - begin + lead
+            numbers_each = buckets * (1 + traced * len(trial.numbers)) + STATE_NUMBERS * len(trial.numbers)
             for piece in blocks(len(replays), len(trial.numbers), numbers_each=numbers_each):
                 some = replays[piece]
                 named = batch.select(list(TASK_QUEUE)).take(pa.array(firsts[some]))
-                places = np.flatnonzero(np.isin(replay_of, some))
-                arrivals_of = batch.column("arrivals").take(pa.array(places))
-                yield trial, named, _dense(arrivals_of, np.searchsorted(some, replay_of[places]), len(some), span)
+                is_some = np.isin(replay_of, some)
+                places = np.flatnonzero(is_some & ~is_state)
+                counts = _dense(
+                    batch.column("arrivals").take(pa.array(places)),
+                    np.searchsorted(some, replay_of[places]),
+                    shape=(len(some), buckets),
+                    first=span.first + begin - lead,
+                )
+                if not is_continued:
+                    yield _Piece(trial, named, counts)
+                    continue
+                states = batch.column("state").take(pa.array(np.flatnonzero(is_some & is_state))).flatten()
+                shape = (len(some), len(trial.numbers), STATE_NUMBERS)
+                yield _Piece(trial, named, counts, begin, states.to_numpy().reshape(shape))
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -211,28 +269,42 @@ def _begins(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return begins
 
 
-def _dense(arrivals_of: pa.ListArray, places: npt.NDArray[np.int64], task_lists: int, span: Span) -> Counts:
-    """Return the arrivals as an array [task queue, bucket]; `places` has the task queue of each row."""
+def _dense(arrivals_of: pa.ListArray, places: npt.NDArray[np.int64], *, shape: tuple[int, int], first: int) -> Counts:
+    """Return the arrivals as an array [task queue, bucket] from the bucket `first` on; `places` has the task queue of
+    each row.
+    """
     # Column-major, because the replay iterates over buckets.
-    counts = np.zeros((task_lists, span.buckets), np.int64, order="F")
+    counts = np.zeros(shape, np.int64, order="F")
     flat = arrivals_of.flatten()
     lists = np.repeat(places, arrivals_of.value_lengths().to_numpy())
-    counts[lists, flat.field("bucket").to_numpy() - span.first] = flat.field("tasks").to_numpy()
+    counts[lists, flat.field("bucket").to_numpy() - first] = flat.field("tasks").to_numpy()
     return counts
 
 
 def _replay_batches(
     batches: Iterable[pa.RecordBatch], *, plan: Sequence[Trial], model: Model, span: Span
 ) -> Iterator[pa.RecordBatch]:
-    schema = to_arrow_schema(REPLAYED)
-    for trial, rows, counts in _pieces(batches, plan, span):
-        done = replay(counts, trial.settings, model)
-        columns = _named(rows, len(trial.numbers)) | {
-            "setting": np.tile(np.array(trial.numbers, np.int32), rows.num_rows),
-            "tasks": np.repeat(counts.sum(axis=1), len(trial.numbers)),
+    schema = to_arrow_schema(STATES)
+    for piece in _pieces(batches, plan, span):
+        trial, rows = piece.trial, piece.names.num_rows
+        done = replay(
+            piece.counts, trial.settings, model, begin=piece.begin, state=piece.state,
+            checkpoint=span.checkpoint or None,
+        )  # fmt: skip
+        columns = _named(piece.names, len(trial.numbers)) | {
+            "setting": np.tile(np.array(trial.numbers, np.int32), rows),
+            "tasks": np.repeat(done.tasks, len(trial.numbers)),
             **{name: values.ravel() for name, values in _outcome(done).items()},
+            "state": _listed(done.state, rows * len(trial.numbers)),
         }
         yield pa.RecordBatch.from_pydict(columns, schema)
+
+
+def _listed(state: Values | None, rows: int) -> pa.Array:
+    if state is None:
+        return pa.nulls(rows, pa.list_(pa.float64()))
+    ends = np.arange(rows + 1, dtype=np.int32) * STATE_NUMBERS
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(state.ravel()))
 
 
 def _outcome(done: Replay) -> dict[str, Any]:
@@ -258,15 +330,20 @@ def _trace_batches(
     batches: Iterable[pa.RecordBatch], *, plan: Sequence[Trial], model: Model, span: Span, every_s: float
 ) -> Iterator[pa.RecordBatch]:
     schema = to_arrow_schema(BACKTEST_TIMELINE)
-    for trial, rows, counts in _pieces(batches, plan, span, traced=_TRACED):
-        done = replay(counts, trial.settings, model, is_traced=True)
+    for piece in _pieces(batches, plan, span, traced=_TRACED):
+        trial, rows = piece.trial, piece.names
+        done = replay(
+            piece.counts, trial.settings, model, is_traced=True, begin=piece.begin, state=piece.state
+        )  # fmt: skip
         if done.qps is None or done.write is None or done.read is None or done.backlog is None:
             # The time range is shorter than one interval: the scaler never ran.
             continue
         interval_s = trial.settings[0].interval_s
         step = max(1, round(every_s / interval_s))
-        ticks = np.arange(step - 1, len(done.qps), step)
-        times_us = span.first * span.bucket_us + np.round((ticks + 1) * interval_s * 1e6).astype(np.int64)
+        begun = piece.begin // buckets_per_tick(interval_s, model.bucket_s)
+        # The first point after those of the earlier runs.
+        ticks = np.arange((begun + step) // step * step - 1 - begun, len(done.qps), step)
+        times_us = span.first * span.bucket_us + np.round((begun + ticks + 1) * interval_s * 1e6).astype(np.int64)
         # From [ticks, task queues, settings] to rows ordered by task queue, setting and time.
         cells = rows.num_rows * len(trial.numbers)
         yield pa.RecordBatch.from_pydict(
@@ -286,63 +363,3 @@ def _trace_batches(
 def _named(rows: pa.RecordBatch, times: int) -> dict[str, Any]:
     places = pa.array(np.repeat(np.arange(rows.num_rows), times))
     return {name: rows.column(name).take(places) for name in TASK_QUEUE}
-
-
-def with_verdicts(
-    outcomes: DataFrame, candidates: Sequence[Candidate], *, span: Span, objective: Objective
-) -> DataFrame:
-    """Return each task queue with each setting, and which setting is recommended for it."""
-    changes_per_day = F.col("changes") * (_DAY_S / span.seconds)
-    return (
-        outcomes.join(_candidates(outcomes, candidates), on="setting", how="inner")
-        .withColumn("changes_per_day", changes_per_day)
-        .transform(_judged, by=TASK_QUEUE, objective=objective)
-        .select(*BACKTEST.names)
-    )
-
-
-def overall(backtest: DataFrame, *, objective: Objective) -> DataFrame:
-    """Return each setting for all task queues of a cluster together, and which one is recommended."""
-    settings = tuple(CANDIDATES.names)
-    tasks = F.greatest(F.sum("tasks"), F.lit(1))
-    return (
-        backtest.groupBy("cluster", *settings)
-        .agg(
-            F.count(F.lit(1)).alias("task_lists"),
-            *(F.sum(name).alias(name) for name in _SUMS),
-            *(F.max(name).alias(name) for name in _PEAKS),
-            F.sum("backlog_mean").alias("backlog_mean"),
-            (F.sum(F.col("wait_s_mean") * F.col("tasks")) / tasks).alias("wait_s_mean"),
-            F.max("changes_per_day").alias("changes_per_day"),
-        )
-        .transform(_judged, by=("cluster",), objective=objective)
-        .select(*BACKTEST_SETTINGS.names)
-    )
-
-
-def _judged(outcomes: DataFrame, *, by: Sequence[str], objective: Objective) -> DataFrame:
-    """Apply the objective to the settings of each group."""
-    is_within = (F.col("late_share") <= objective.late_share_max) & (
-        F.col("changes_per_day") <= objective.changes_per_day_max
-    )
-    outside = ~F.col("is_within")
-    order: list[Column] = [
-        outside,
-        F.when(outside, F.col("late_share")),
-        F.when(outside, F.col("changes_per_day")),
-        # Rounded, because sums of the same hours may differ by the order of addition.
-        F.round("partition_hours", 6),
-        F.col("changes"),
-        F.round("above_s", 6),
-        F.col("setting"),
-    ]
-    return (
-        outcomes.withColumn("late_share", F.col("late") / F.greatest("tasks", F.lit(1)))
-        .withColumn("is_within", is_within)
-        .withColumn("is_recommended", F.row_number().over(Window.partitionBy(*by).orderBy(*order)) == 1)
-    )
-
-
-def _candidates(frame: DataFrame, candidates: Sequence[Candidate]) -> DataFrame:
-    rows = [(number, *(float(value) for value in one)) for number, one in enumerate(candidates)]
-    return F.broadcast(frame.sparkSession.createDataFrame(rows, CANDIDATES))
