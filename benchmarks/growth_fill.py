@@ -14,7 +14,7 @@ from typing import NamedTuple
 from temporalio.client import Client
 
 from benchmarks.growth_stores import NAMESPACE, Place
-from fairlead.core.fairness import Level
+from fairlead.core.fairness import BlockExhausted, IdBlock, Level
 from fairlead.core.partitions import PartitionConfig, TaskType
 from fairlead.history.client import shard_of
 from fairlead.history.state import codec
@@ -216,11 +216,20 @@ def _queue(name: str) -> QueueId:
 
 
 async def _write_queue(store: TaskStore, queue: QueueId, keys: "Iterator[str] | list[str]") -> None:
-    lease = await store.take_lease(queue)
-    await store.save_config(queue, lease.range_id, PartitionConfig(1, 1, 1))
-    ids = itertools.count(1)
+    range_id = (await store.take_lease(queue)).range_id
+    await store.save_config(queue, range_id, PartitionConfig(1, 1, 1))
+    ids = IdBlock(range_id)
     now_s = time.time()
     pending = iter(keys)
     while chunk := list(itertools.islice(pending, TASKS_AN_APPEND)):
-        tasks = [StoredTask(Level(STRIDE, next(ids)), key, 1.0, PAYLOAD, now_s) for key in chunk]
-        await store.append(queue, lease.range_id, PRIORITY, tasks, Levels(Level(0, 0), tasks[-1].level))
+        try:
+            taken = ids.take(len(chunk))
+        except BlockExhausted:
+            # A server opens a task queue only if all task ids are below those of its own lease.
+            range_id = await store.renew_lease(queue, range_id)
+            ids = IdBlock(range_id)
+            taken = ids.take(len(chunk))
+        tasks = [
+            StoredTask(Level(STRIDE, id_), key, 1.0, PAYLOAD, now_s) for id_, key in zip(taken, chunk, strict=True)
+        ]
+        await store.append(queue, range_id, PRIORITY, tasks, Levels(Level(0, 0), tasks[-1].level))
