@@ -180,6 +180,14 @@ def test_the_period_is_the_longest_that_fits_twice(hours: float, length_hours: f
         assert comparison(tables, None) == []
 
 
+def test_the_last_window_of_some_seconds_of_traffic_belongs_to_the_last_period() -> None:
+    closed_us = NOW_US + 38_000_000
+    with tables_with(traffic_lists=[window(0)], workflows=[run_of(0, "a") | {"closed_us": closed_us}]) as tables:
+        period = period_of(tables)
+        assert period == Period(NOW_US, closed_us + 1)
+        assert level_of(judged(tables)[1], "Wait of 99 %") == "green"
+
+
 def test_the_period_is_compared_with_the_one_before() -> None:
     flows = [window(2.5), window(1.5, added=50), window(0.5, added=75, matched_at_once=75), window(0, added=0)]
     with tables_with(traffic_lists=flows, workflows=[run_of(0.1, "a", "failed"), run_of(0.1, "b")]) as tables:

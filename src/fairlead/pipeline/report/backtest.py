@@ -47,7 +47,7 @@ def backtest(tables: Tables) -> Section:
         )
     note = (
         f"Each dot is a setting, replayed over the recorded traffic: at most {SETTINGS_SHOWN}, the cheapest first, of "
-        f"the {len(best)} busiest clusters. Green settings keep the limits for late tasks and for changes per day; "
+        f"the busiest clusters ({len(best)}). Green settings keep the limits for late tasks and for changes per day; "
         "of these, the one with the fewest partition-hours is recommended."
     )
     headings = ("cluster", "setting", *(name.replace("_", " ") for name in (*_SETTING, *_OUTCOME)))

@@ -44,9 +44,13 @@ class Period:
 
 
 def period_of(tables: Tables, length_s: float | None = None) -> Period | None:
-    """Return the last period of the recorded time, by default the longest that fits twice; None without any time."""
+    """Return the last period of the recorded time, by default the longest that fits twice; None without any time.
+
+    It has at least the last window: otherwise, after some seconds of traffic, all windows would belong to the period
+    before, and all workflows to this one.
+    """
     bounds = [
-        (row["first_us"], row["last_us"])
+        (row["first_us"], row["last_us"], column)
         for name, column in _TIMES.items()
         if tables.have(name)
         for row in tables.queries.rows(
@@ -56,10 +60,11 @@ def period_of(tables: Tables, length_s: float | None = None) -> Period | None:
     ]
     if not bounds:
         return None
-    end_us = max(last_us for _, last_us in bounds) + 1
+    end_us = max(last_us for _, last_us, _ in bounds) + 1
     # The first table that has any: a workflow may have started long before the journal.
     span_us = max(1, end_us - bounds[0][0])
     half_us = -(-span_us // 2)
     lengths = [seconds * 1_000_000 for seconds in LENGTHS_S if 2 * seconds * 1_000_000 <= span_us]
     length_us = round(length_s * 1e6) if length_s else lengths[0] if lengths else max(half_us, 1)
-    return Period(end_us - length_us, end_us)
+    windows_us = [last_us for _, last_us, column in bounds if column == "window_us"]
+    return Period(min(end_us - length_us, *windows_us, end_us - 1), end_us)
