@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import pipeline_payloads
-from benchmarks.pipeline_data import KINDS, add_copies, link_copies, write_base
+from benchmarks.pipeline_data import KINDS, add_copies, copy_segments, write_base
 from benchmarks.pipeline_process import Outcome, Task, measure
 from fairlead.pipeline.lake import Lake
 
@@ -138,7 +138,7 @@ class Bench:
             pipeline_payloads.add_copies(runs, self.payloads, range(self.rows // size, rows // size))
         for kind in self._kinds:
             copies = range(self.rows // self.base_rows, rows // self.base_rows)
-            link_copies(self.folder / "base" / kind, self.folder / "journal" / kind, copies)
+            copy_segments(self.folder / "base" / kind, self.folder / "journal" / kind, copies)
             add_copies(Lake(self.folder / "base-lake"), self.lake, kind, copies)
         self.rows = rows
 

@@ -3,15 +3,18 @@
 The generators of `fairlead pipeline synth` make the first day of each kind; DuckDB writes the copies as Parquet,
 straight into the lake. A copy of the tasks is the same day, shifted by days. A copy of the histories is the same runs
 at the same time with other ids. So the results for many copies follow from the results for one.
-For `ingest`, a copy is a set of links to the same segments with other numbers: their content doesn't change its work.
+For `ingest`, a copy is the same segments with other numbers, each with one record more: `ingest` loads segments of the
+same content once.
 """
 
-import os
 from pathlib import Path
 
 import duckdb
+import msgspec
+import zstandard
 
-from fairlead.journal import SegmentName
+from fairlead.journal import SegmentName, read_segment
+from fairlead.journal.segments import COMPRESSION_LEVEL
 from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.synth.histories import HistoryShape, write_histories
@@ -33,14 +36,18 @@ def write_base(journal: Path, *, records: int, share: float = 1.0) -> None:
     write_histories(journal / "history", HistoryShape(runs=max(1, round(records * share / RECORDS_PER_RUN))))
 
 
-def link_copies(base: Path, journal: Path, copies: range) -> None:
+def copy_segments(base: Path, journal: Path, copies: range) -> None:
     """Add copies of a base journal's segments to another journal."""
+    compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress
     for segment in sorted(base.glob("*/*.zst")):
         name = SegmentName.parse(segment.name)
         folder = journal / segment.parent.name
         folder.mkdir(parents=True, exist_ok=True)
+        content, record = segment.read_bytes(), next(read_segment(segment))
         for copy in copies:
-            os.link(segment, folder / str(name._replace(number=name.number + copy * _NUMBERS_A_COPY)))
+            more = msgspec.json.encode(record | {"time_us": record["time_us"] + copy}) + b"\n"
+            file = folder / str(name._replace(number=name.number + copy * _NUMBERS_A_COPY))
+            file.write_bytes(content + compress(more))
 
 
 def add_copies(base: Lake, lake: Lake, kind: str, copies: range) -> None:
