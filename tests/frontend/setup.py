@@ -42,12 +42,22 @@ class HistoryBehind:
 
     answer: bytes = b""
     passed: list[Passed] = field(default_factory=list)
+    # The task queue of the poll that a call offers; empty if it offers none.
+    sticky_task_queues: list[str] = field(default_factory=list)
 
     async def call(
-        self, name: str, namespace_id: str, workflow_id: str, request: Message, *, timeout_s: float = 10.0
+        self,
+        name: str,
+        namespace_id: str,
+        workflow_id: str,
+        request: Message,
+        *,
+        timeout_s: float = 10.0,
+        sticky_task_queue: str = "",
     ) -> bytes:
         """A fake client of the history service."""
         self.passed.append(Passed(name, namespace_id, workflow_id, request, timeout_s))
+        self.sticky_task_queues.append(sticky_task_queue)
         return self.answer
 
 

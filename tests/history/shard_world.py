@@ -5,6 +5,7 @@ import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -30,12 +31,14 @@ from fairlead.api.clusters import Clusters
 from fairlead.api.namespaces import Namespace, Namespaces
 from fairlead.api.worker_deployments import Deployments
 from fairlead.core.errors import FairleadError
-from fairlead.core.partitions import TaskQueueId, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.history.service import HistoryService
 from fairlead.history.shard.shard import Shard
 from fairlead.history.state import RunState, decode
 from fairlead.history.state.tasks import QueueRow, decode_row
 from fairlead.matching.client import MatchingClient
+from fairlead.matching.messages import PollResponse, QueueKind
+from fairlead.matching.sticky_polls import StickyPolls
 from fairlead.rpc.hosts.caller import Caller
 from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.server.host import Host, HostRing
@@ -195,6 +198,9 @@ class OneHost:
             ring=self._ring,
         )
         self.matching.reserve_locally(self._host.matching.reserve)
+        self.sticky_polls = StickyPolls(name, self._ring.view, world.settings)
+        self.matching.reserve_sticky(self.sticky_polls.reserve)
+        self.history.client.offer_polls(self.matching.reserve_offered)
         for method, handle in self.history.handlers():
             self._host.handlers.add(method, handle)
         self._is_open = False
@@ -264,6 +270,15 @@ class OneHost:
             TaskQueueId(NAMESPACE.id, TASK_QUEUE, TaskType.WORKFLOW), "worker", timeout_s=timeout_s
         )
         return None if answer.task is None else PollWorkflowTaskQueueResponse.FromString(answer.task)
+
+    async def poll_sticky(self, task_queue: TaskQueueId, identity: str, *, timeout_s: float = 60.0) -> PollResponse:
+        """Wait for a task of a sticky task queue, as a worker does that is connected to this host."""
+        forward = partial(self.matching.poll, task_queue, identity, kind=QueueKind.STICKY)
+        return await self.sticky_polls.wait(task_queue, identity, b"", timeout_s=timeout_s, forward=forward)
+
+    def owns_partition(self, partition: Partition) -> bool:
+        """Whether the ring routes the partition to this host."""
+        return self._ring.view.route(partition) == self.name
 
     async def poll_activity(self, *, timeout_s: float = 20.0) -> PollActivityTaskQueueResponse | None:
         """Wait for an activity task."""

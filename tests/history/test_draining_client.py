@@ -36,6 +36,7 @@ class NoNews(HistoryClient):
         request: Message | msgspec.Struct,
         *,
         timeout_s: float = 10.0,
+        sticky_task_queue: str = "",
     ) -> bytes:
         self.asked.append(name)
         await asyncio.sleep(timeout_s)

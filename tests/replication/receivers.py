@@ -59,7 +59,14 @@ class Receiver(HistoryClient):
         self.on_event: Callable[[str, int], None] = lambda _workflow_id, _event_id: None
 
     async def call(
-        self, name: str, namespace_id: str, workflow_id: str, request: Any, *, timeout_s: float = 10
+        self,
+        name: str,
+        namespace_id: str,
+        workflow_id: str,
+        request: Any,
+        *,
+        timeout_s: float = 10,
+        sticky_task_queue: str = "",
     ) -> bytes:
         assert request.source == "a"
         self.at_once += 1

@@ -40,6 +40,9 @@ class ActivityTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
     is_standalone: bool = False
     # Version of the scheduled event.
     version: int = 0
+    # The run's sticky task queue when the attempt began. A frontend whose worker polls it can offer a waiting poll for
+    # the workflow task that follows the activity.
+    sticky_task_queue: str = ""
 
 
 class QueryTaskToken(TaskToken, array_like=True, frozen=True, tag=True):

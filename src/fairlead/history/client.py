@@ -16,6 +16,7 @@ from fairlead.core.errors import RetryElsewhere
 from fairlead.core.hashing import hash64
 from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.history.messages.large_calls import PART_BYTES_MAX, get_rest, send_parts
+from fairlead.matching.reserved_poll import ReservedPoll, ReserveSticky
 from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller, Method
 
@@ -30,6 +31,15 @@ AGAIN_FIRST_S, AGAIN_S_MAX = 0.01, 0.5
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class PollOffer(msgspec.Struct, frozen=True, array_like=True):
+    """A waiting poll of a sticky task queue, for the workflow task that the operation may schedule."""
+
+    task_queue: str
+    identity: str
+    # The worker's description of itself, as in `PollRequest`.
+    worker: bytes
+
+
 class HistoryCall(msgspec.Struct, frozen=True, array_like=True):
     """An operation for the owner of a shard."""
 
@@ -42,6 +52,7 @@ class HistoryCall(msgspec.Struct, frozen=True, array_like=True):
     parts_key: str = ""
     # The authenticated caller of the frontend, for the events that the operation writes.
     principal: PrincipalPair = NOBODY
+    offer: PollOffer | None = None
 
 
 class HistoryResponse(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +60,8 @@ class HistoryResponse(msgspec.Struct, frozen=True, array_like=True):
 
     answer: bytes
     rest_key: str = ""
+    # The response to the offered poll; empty if no task was started for it.
+    task: bytes = b""
 
 
 CALL = Method("history.Call", HistoryCall, HistoryResponse)
@@ -91,10 +104,15 @@ class HistoryClient:
         self._uniform = uniform
         self._partitions = [partition_of(shard_id) for shard_id in range(shards)]
         self._local: Local | None = None
+        self._reserve: ReserveSticky | None = None
 
     def serve_locally(self, local: Local) -> None:
         """Set the function for calls to shards of this host, which need no encoding."""
         self._local = local
+
+    def offer_polls(self, reserve: ReserveSticky) -> None:
+        """Set the function that reserves the polls which calls to other hosts offer."""
+        self._reserve = reserve
 
     async def call(
         self,
@@ -104,15 +122,20 @@ class HistoryClient:
         request: Message | msgspec.Struct,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
+        sticky_task_queue: str = "",
     ) -> bytes:
         """Call the operation `name`, and return its encoded response.
 
-        After `CallLost` the operation may have been carried out.
+        After `CallLost` the operation may have been carried out. A call to another host offers a poll that waits for
+        `sticky_task_queue` at this host. If a response with a task is lost, the task times out, and another attempt
+        follows.
         """
         shard_id = shard_of(namespace_id, workflow_id, self._shards)
         began_s = asyncio.get_running_loop().time()
         try:
-            return await self._attempt(name, shard_id, namespace_id, request, timeout_s)
+            return await self._attempt(
+                name, shard_id, namespace_id, request, timeout_s, sticky_task_queue=sticky_task_queue
+            )
         except NotActive:
             # Every host of this cluster would return the same error.
             raise
@@ -132,7 +155,14 @@ class HistoryClient:
             return await self._again(name, shard_id, "", request, _left_s(began_s, timeout_s))
 
     def _attempt(
-        self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
+        self,
+        name: str,
+        shard_id: int,
+        namespace_id: str,
+        request: Message | msgspec.Struct,
+        timeout_s: float,
+        *,
+        sticky_task_queue: str = "",
     ) -> Awaitable[bytes]:
         """Call the shard's owner, without encoding if it is this host."""
         owner = self._ring.route(self._partitions[shard_id])
@@ -141,9 +171,21 @@ class HistoryClient:
         call = HistoryCall(
             name, shard_id, namespace_id, encode_request(request), timeout_s, principal=current_principal()
         )
+        if sticky_task_queue and self._reserve is not None:
+            poll = self._reserve(TaskQueueId(namespace_id, sticky_task_queue, TaskType.WORKFLOW))
+            if poll is not None:
+                return self._call_with_offer(owner, call, sticky_task_queue, poll)
         return self._call_host(owner, call)
 
-    async def _call_host(self, owner: str, call: HistoryCall) -> bytes:
+    async def _call_with_offer(self, owner: str, call: HistoryCall, task_queue: str, poll: ReservedPoll) -> bytes:
+        offer = PollOffer(task_queue, poll.identity, poll.worker)
+        try:
+            return await self._call_host(owner, msgspec.structs.replace(call, offer=offer), poll)
+        finally:
+            # Without effect if the poll got a task.
+            poll.release()
+
+    async def _call_host(self, owner: str, call: HistoryCall, poll: ReservedPoll | None = None) -> bytes:
         timeout_s = call.timeout_s
         # The work is the other host's now.
         end_turn()
@@ -151,6 +193,8 @@ class HistoryClient:
             parts_key = await send_parts(self._caller, owner, call.request, timeout_s=timeout_s)
             call = msgspec.structs.replace(call, request=b"", parts_key=parts_key)
         answer = await self._caller.call(owner, CALL, call, timeout_s=timeout_s + MARGIN_S)
+        if poll is not None and answer.task:
+            poll.give(answer.task)
         if not answer.rest_key:
             return answer.answer
         return answer.answer + await get_rest(self._caller, owner, answer.rest_key, timeout_s=timeout_s)

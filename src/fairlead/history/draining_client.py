@@ -49,11 +49,14 @@ class DrainingClient(HistoryClient):
         request: Message | msgspec.Struct,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
+        sticky_task_queue: str = "",
     ) -> bytes:
         """Carry out the operation `name`."""
 
         async def ask(within_s: float) -> bytes:
-            return await self._client.call(name, namespace_id, workflow_id, request, timeout_s=within_s)
+            return await self._client.call(
+                name, namespace_id, workflow_id, request, timeout_s=within_s, sticky_task_queue=sticky_task_queue
+            )
 
         if name in _WAIT_FOR_NEWS:
             return await self._drain.wait(lambda: ask(timeout_s), lambda: ask(min(timeout_s, NO_WAIT_S)))

@@ -36,6 +36,7 @@ from fairlead.history.ndc.shard_work import ShardReplicationWork
 from fairlead.history.shard.context import OperationContext, Services
 from fairlead.history.shard.handover_writes import BeingHandedOver
 from fairlead.history.shard.journal import HistoryJournal
+from fairlead.history.shard.offered_poll import use_offer
 from fairlead.history.shard.ownership import NotOwner
 from fairlead.history.shard.queue import AHEAD_NS
 from fairlead.history.shard.queues import TIMER, TRANSFER
@@ -224,16 +225,18 @@ class HistoryService:
             raise InvalidArgument(f"shard {call.shard_id} does not exist: there are {self._shards_count} shards")
         data = self._parts.take(call.parts_key) if call.parts_key else call.request
         request = _decode(operation.request, data)
+        offered = None if call.offer is None else use_offer(call.offer)
         answer = await self.run(call.name, call.shard_id, call.namespace_id, request, call.timeout_s)
+        task = b"" if offered is None else offered.task
         if len(answer) <= PART_BYTES_MAX:
-            return HistoryResponse(answer)
+            return HistoryResponse(answer, task=task)
         rest_key = new_key()
         try:
             self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
         except NoRoom as full:
             # Don't raise `NoRoom`: the caller would conclude that the operation was not carried out.
             raise CallLost(f"{call.name} was carried out, but its response can't be kept: {full}") from full
-        return HistoryResponse(answer[:PART_BYTES_MAX], rest_key)
+        return HistoryResponse(answer[:PART_BYTES_MAX], rest_key, task)
 
     async def _tree(self, request: TreeRequest) -> BranchesResponse:
         namespace = await self._services.namespaces.find(request.namespace)

@@ -32,7 +32,7 @@ from fairlead.matching.messages import (
     ShutdownRequest,
     StaleConfig,
 )
-from fairlead.matching.reserved_poll import Reserve, ReservedPoll
+from fairlead.matching.reserved_poll import Reserve, ReservedPoll, ReserveSticky
 from fairlead.membership.members import Clock
 from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller
@@ -58,6 +58,8 @@ OFFER_PAUSE_S = 0.05
 # tasks are added to other partitions.
 FIRST_POLL_S = 1.0
 ROOT = 0
+# Priority that counts for the rate limits of a sticky task queue, for a task whose priority is not known yet.
+OFFERED_PRIORITY = 3
 
 
 class MatchingClient:
@@ -92,6 +94,7 @@ class MatchingClient:
         self.gauges = self._users.gauges
         # A random prefix and a counter make poll ids unique among all clients.
         self._local: Reserve | None = None
+        self._sticky: ReserveSticky | None = None
         self._poll_id_prefix = f"{int(random() * 2**53):x}-{int(random() * 2**53):x}"
         self._polls = 0
 
@@ -111,10 +114,16 @@ class MatchingClient:
         """Set the function that reserves a poll which waits at this host, see `MatchingService.reserve`."""
         self._local = reserve
 
+    def reserve_sticky(self, reserve: ReserveSticky) -> None:
+        """Set the function that reserves a poll of this host's frontend, see `StickyPolls`."""
+        self._sticky = reserve
+
     def reserve(
         self, task_queue: TaskQueueId, task: NewTask, *, kind: QueueKind = QueueKind.NORMAL
     ) -> ReservedPoll | None:
         """Reserve a poll that waits for the task at this host; None if `add` must be called."""
+        if kind is QueueKind.STICKY and self._sticky is not None and (poll := self._sticky(task_queue)) is not None:
+            return poll
         if self._local is None:
             return None
         config = None if kind is not QueueKind.NORMAL else self._configs.find(task_queue)
@@ -124,6 +133,11 @@ class MatchingClient:
         if reserved is not None and kind is QueueKind.NORMAL:
             self._users.note_task(task_queue)
         return reserved
+
+    def reserve_offered(self, task_queue: TaskQueueId) -> ReservedPoll | None:
+        """Reserve a poll of a sticky task queue at this host, for the task that a call to another host may schedule."""
+        task = NewTask(OFFERED_PRIORITY, "", 1.0, b"", self._clock())
+        return self.reserve(task_queue, task, kind=QueueKind.STICKY)
 
     def route(self, partition: Partition) -> str:
         """Return the host that owns `partition` now."""

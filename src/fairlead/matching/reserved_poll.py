@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from fairlead.core.partitions import Partition
+from fairlead.core.partitions import Partition, TaskQueueId
 from fairlead.matching.messages import NewTask
 
 
@@ -25,3 +25,5 @@ class ReservedPoll(Protocol):
 
 # Reserves a poll that waits at this host for a task; None if the task must be added to the partition instead.
 Reserve = Callable[[Partition, NewTask], ReservedPoll | None]
+# Reserves a poll of a sticky task queue that waits at its frontend; None if all wait at the partition.
+ReserveSticky = Callable[[TaskQueueId], ReservedPoll | None]

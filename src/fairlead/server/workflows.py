@@ -33,6 +33,7 @@ from fairlead.matching.client import MatchingClient
 from fairlead.matching.draining_caller import DrainingCaller
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.matching.reserved_poll import Reserve
+from fairlead.matching.sticky_polls import StickyPolls
 from fairlead.matching.task_starter import Starter, start_plainly
 from fairlead.membership.ring import RingView
 from fairlead.rpc import RpcServer
@@ -185,6 +186,12 @@ class Workflows:
         if Role.FRONTEND in config.roles:
             drain = Drain()
             polls = DrainingCaller(caller, drain)
+            sticky_polls: StickyPolls | None = None
+            # With a journal, all polls wait at the partition, which records every task.
+            if journal is None:
+                sticky_polls = StickyPolls(name, ring, settings)
+                matching.reserve_sticky(sticky_polls.reserve)
+                client.offer_polls(matching.reserve_offered)
             polling = MatchingClient(polls, ring, settings=settings, clock=time.time, random=random.random)
             metrics.watch(polling.gauges)
             behind = Frontend(
@@ -192,6 +199,7 @@ class Workflows:
                 history=client,
                 draining_history=DrainingClient(client, drain),
                 matching=polling,
+                sticky_polls=sticky_polls,
                 operator=OperatorClient(caller, ring, random=random.random),
                 store=store,
                 settings=settings,

@@ -1,5 +1,6 @@
 import asyncio
 import uuid
+from typing import cast
 
 import pytest
 import temporalio.api.workflowservice.v1 as api
@@ -11,8 +12,9 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 from fairlead.api.errors import ApiError, FailedPrecondition, InvalidArgument, NotFound
 from fairlead.api.tokens import ActivityTaskToken, AnyToken, QueryTaskToken, WorkflowTaskToken, encode_token
 from fairlead.authorization import Gate
-from fairlead.core.partitions import TaskQueueId, TaskType
-from fairlead.matching.messages import QueueKind
+from fairlead.core.partitions import PartitionConfig, TaskQueueId, TaskType
+from fairlead.matching.messages import BacklogReport, PollResponse, QueueKind
+from fairlead.matching.sticky_polls import StickyPolls
 from tests.authorization.tokens import make_gate
 from tests.frontend.bad_requests import BLOB, LARGE, LONG, NAMESPACE, changed
 from tests.frontend.setup import NAMESPACE_ID, Setup, set_up
@@ -258,6 +260,38 @@ async def test_a_result_that_is_too_large_fails_the_activity_without_a_retry(
     assert passed.request.failure.message == message
     assert passed.request.failure.server_failure_info.non_retryable
     assert getattr(response, "cancel_requested", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "offers"),
+    [
+        (api.RespondActivityTaskCompletedRequest, True),
+        (api.RespondActivityTaskFailedRequest, True),
+        (api.RespondActivityTaskCanceledRequest, True),
+        (api.RecordActivityTaskHeartbeatRequest, False),
+    ],
+)
+async def test_the_end_of_an_activity_offers_a_poll_of_the_sticky_task_queue_in_its_token(
+    setup: Setup, kind: type[Message], offers: bool
+) -> None:
+    token = ActivityTaskToken(NAMESPACE_ID, "workflow", "run", 5, 1, "activity", sticky_task_queue="sticky")
+    await setup.ask(answer(kind, token))
+    assert setup.history.sticky_task_queues == ["sticky" if offers else ""]
+
+
+async def test_a_poll_of_a_sticky_task_queue_may_wait_at_its_frontend(setup: Setup) -> None:
+    setup.matching.task = b"a task"
+    asked: list[tuple[TaskQueueId, str]] = []
+
+    class Polls:
+        async def wait(self, task_queue: TaskQueueId, identity: str, _worker: bytes, **_: object) -> PollResponse:
+            asked.append((task_queue, identity))
+            return PollResponse(b"here", PartitionConfig(0, 1, 1), BacklogReport(0, 0, 0.0, 0.0, 0.0))
+
+    setup.frontend.sticky_polls = cast(StickyPolls, Polls())
+    assert [await setup.ask(poll) for poll in polls()] == [b"a task", b"a task"]
+    assert await setup.ask(changed(polls()[0], {"task_queue__kind": 2})) == b"here"
+    assert asked == [(TaskQueueId(NAMESPACE_ID, "queue", TaskType.WORKFLOW), "me")]
 
 
 async def test_a_failure_that_is_too_large_is_cut(setup: Setup) -> None:

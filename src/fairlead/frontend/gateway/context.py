@@ -21,6 +21,7 @@ from fairlead.frontend.quotas import Admission, Quotas
 from fairlead.history.client import HistoryClient
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
+from fairlead.matching.sticky_polls import StickyPolls
 from fairlead.rpc import Call
 from fairlead.settings import DynamicSettings
 from fairlead.settings.dynamic.quotas import CALLS_AT_ONCE
@@ -85,6 +86,8 @@ class Frontend:
     # Workers that have sent heartbeats, and their open polls on this host.
     workers: WorkerRegistry = field(default_factory=WorkerRegistry)
     open_polls: OpenPolls = field(default_factory=OpenPolls)
+    # None if all polls wait at the owner of their partition.
+    sticky_polls: StickyPolls | None = None
     poll_scaling: PollScaling = field(default_factory=PollScaling)
     # Called with namespace id and name of the sticky task queue of a worker that has shut down.
     worker_gone: Callable[[str, str], Awaitable[None]] = _nobody_to_notify

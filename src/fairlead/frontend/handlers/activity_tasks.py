@@ -50,7 +50,7 @@ async def complete(frontend: Frontend, request: api.RespondActivityTaskCompleted
     if is_too_large(frontend, namespace, request.result, request, token.workflow_id):
         await _fail(frontend, token, request, RESULT_TOO_LARGE)
         return api.RespondActivityTaskCompletedResponse()
-    return await frontend.history.call("RespondActivityTaskCompleted", token.namespace_id, token.workflow_id, request)
+    return await _end(frontend, "RespondActivityTaskCompleted", token, request)
 
 
 async def fail(frontend: Frontend, request: api.RespondActivityTaskFailedRequest, _: Call) -> Message | bytes:
@@ -60,7 +60,7 @@ async def fail(frontend: Frontend, request: api.RespondActivityTaskFailedRequest
         raise InvalidArgument("Failure must have ApplicationFailureInfo.")
     check_identity(frontend, request.identity)
     failures = _shrink(frontend, namespace, request, token.workflow_id)
-    answer = await frontend.history.call("RespondActivityTaskFailed", token.namespace_id, token.workflow_id, request)
+    answer = await _end(frontend, "RespondActivityTaskFailed", token, request)
     return api.RespondActivityTaskFailedResponse(failures=failures) if failures else answer
 
 
@@ -71,7 +71,7 @@ async def cancel(frontend: Frontend, request: api.RespondActivityTaskCanceledReq
     if is_too_large(frontend, namespace, request.details, request, token.workflow_id):
         await _fail(frontend, token, request, CANCEL_DETAILS_TOO_LARGE)
         return api.RespondActivityTaskCanceledResponse()
-    return await frontend.history.call("RespondActivityTaskCanceled", token.namespace_id, token.workflow_id, request)
+    return await _end(frontend, "RespondActivityTaskCanceled", token, request)
 
 
 async def heartbeat_by_id(
@@ -120,6 +120,13 @@ async def cancel_by_id(
         await _fail_by_id(frontend, namespace, request, CANCEL_DETAILS_TOO_LARGE)
         return api.RespondActivityTaskCanceledByIdResponse()
     return await frontend.history.call("RespondActivityTaskCanceledById", namespace.id, routing_id, request)
+
+
+async def _end(frontend: Frontend, name: str, token: ActivityTaskToken, request: Message) -> bytes:
+    """Pass the end of an attempt to history, with a waiting poll of the run's sticky task queue, if there is one."""
+    return await frontend.history.call(
+        name, token.namespace_id, token.workflow_id, request, sticky_task_queue=token.sticky_task_queue
+    )
 
 
 async def _activity(frontend: Frontend, request: WithToken) -> tuple[ActivityTaskToken, Namespace]:

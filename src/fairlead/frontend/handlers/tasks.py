@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import temporalio.api.workflowservice.v1 as api
@@ -160,14 +161,18 @@ async def _poll(
         await frontend.deployments.register(task_queue, version)
         task_queue = list_of(task_queue, version)
     began_s = frontend.clock()
-    poll = frontend.matching.poll(
+    forward = partial(
+        frontend.matching.poll,
         task_queue,
         request.identity,
-        timeout_s=timeout_s,
         kind=QueueKind.STICKY if queue.kind == STICKY else QueueKind.NORMAL,
         rate_per_s=rate_per_s,
         worker=worker,
     )
+    if queue.kind == STICKY and frontend.sticky_polls is not None:
+        poll = frontend.sticky_polls.wait(task_queue, request.identity, worker, timeout_s=timeout_s, forward=forward)
+    else:
+        poll = forward(timeout_s=timeout_s)
     if request.worker_instance_key:
         answer = await frontend.open_polls.wait((namespace.id, request.worker_instance_key), poll)
     else:

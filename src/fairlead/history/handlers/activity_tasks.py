@@ -124,7 +124,12 @@ async def activity_answer(
     answer = PollActivityTaskQueueResponse(
         task_token=encode_token(
             ActivityTaskToken(
-                *key, scheduled_event_id, progress.attempt, activity.activity_id, version=activity.version
+                *key,
+                scheduled_event_id,
+                progress.attempt,
+                activity.activity_id,
+                version=activity.version,
+                sticky_task_queue=state.live.sticky_task_queue,
             )
         ),
         workflow_namespace=context.namespace.name,

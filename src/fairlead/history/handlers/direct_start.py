@@ -1,4 +1,4 @@
-"""Starts a workflow task in the step that schedules it, if a poll is waiting for it at this host."""
+"""Starts a workflow task in the step that schedules it, if a poll is waiting at this host, or came with the call."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from fairlead.history.handlers.workflow_tasks import start_for_worker, task_answ
 from fairlead.history.shard.context import OperationContext
 from fairlead.history.shard.direct_start import DirectStart
 from fairlead.history.shard.matching_tasks import direct_place
+from fairlead.history.shard.offered_poll import reserve_offered
 from fairlead.history.shard.run_cache import LoadedRun
 from fairlead.history.state import TaskKind
 from fairlead.history.state.run import PAUSED
@@ -44,8 +45,11 @@ def start_directly(
     ):
         return None
     position = direct_place(services, state, task)
-    poll = None if position is None else services.matching.reserve(position[0], position[2], kind=position[1])
-    if position is None or poll is None:
+    if position is None:
+        return None
+    task_queue, kind, new, _ = position
+    poll = reserve_offered(task_queue, kind) or services.matching.reserve(task_queue, new, kind=kind)
+    if poll is None:
         return None
     if version_of(poll.worker) != position[3]:
         poll.release()
