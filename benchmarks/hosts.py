@@ -1,4 +1,7 @@
-"""CPU per workflow of one host and of three hosts on PostgreSQL, and the calls between the three.
+"""CPU per workflow of one host and of three hosts on PostgreSQL, the calls between the three, and their commits.
+
+Three separate hosts, each with its own database, show what the smaller load of each host costs: they share the load of
+the others, but make no calls to each other.
 
 The hosts are started as a user starts them, with all roles each, on a private PostgreSQL server. The worker and the
 clients are connected to every host. The CPU time of the hosts' processes and that of PostgreSQL are measured
@@ -38,17 +41,27 @@ SETTLE_S = 1.0
 RATIO_MAX = 1.25
 SHOWN_MAX = 25
 
-# Runs the server with a counter around the calls to other hosts; it writes the counts when it gets SIGUSR1.
+# Keys of the counted writes and their batches, beside the names of methods; see `GroupCommit`.
+WRITES, BATCHES = "writes", "batches"
+# Runs the server with counters around the calls to other hosts and the group commit; it writes the counts when it gets
+# SIGUSR1.
 COUNTING = """
 import json, signal, sys
 from collections import Counter
 from pathlib import Path
 from fairlead.rpc.hosts import grpc_peer
+from fairlead.storage.postgres.group_commit import GroupCommit
 counts, send = Counter(), grpc_peer.Peer.send
 def counted(self, method_name, *arguments, **options):
     counts[method_name] += 1
     return send(self, method_name, *arguments, **options)
 grpc_peer.Peer.send = counted
+hold = GroupCommit._hold
+def held(self, batch):
+    counts["batches"] += 1
+    counts["writes"] += len(batch)
+    return hold(self, batch)
+GroupCommit._hold = held
 file = Path(sys.argv.pop(1))
 def write(*_):
     part = file.with_suffix(".part")
@@ -71,8 +84,8 @@ class Hosts:
     def cpu_s(self) -> float:
         return sum(process.cpu_s() for process in self.processes)
 
-    def calls(self) -> Counter[str]:
-        """Calls to other hosts so far, by method."""
+    def counts(self) -> Counter[str]:
+        """Calls to other hosts so far, by method; writes and their batches."""
         found: Counter[str] = Counter()
         for process, file in zip(self.processes, self.count_files, strict=True):
             file.unlink(missing_ok=True)
@@ -108,15 +121,35 @@ def running(number: int, dsn: str, folder: Path, source: Path) -> Iterator[Hosts
         yield Hosts(addresses, processes, files)
 
 
+def together(clusters: Sequence[Hosts]) -> Hosts:
+    """The hosts of all clusters."""
+    return Hosts(
+        [address for cluster in clusters for address in cluster.addresses],
+        [process for cluster in clusters for process in cluster.processes],
+        [file for cluster in clusters for file in cluster.count_files],
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A number of clusters with a database each, the number of hosts in each cluster, and their source tree."""
+
+    hosts: int
+    source: Path
+    clusters: int = 1
+
+
 @dataclass(frozen=True)
 class Figures:
-    """Workflows per second, CPU milliseconds per workflow of the hosts and of PostgreSQL, and calls between hosts."""
+    """Workflows per second, CPU milliseconds per workflow of the hosts and of PostgreSQL, calls and writes."""
 
     per_s: float
     cpu_ms: float
     postgres_ms: float
     # Calls per workflow, by method.
     calls: dict[str, float]
+    writes: float
+    batches: float
 
     @property
     def calls_total(self) -> float:
@@ -127,24 +160,31 @@ async def load(hosts: Hosts, postgres: ServerProcess) -> Figures:
     clients = [await connect(address) for address in hosts.addresses]
     turns = cycle(clients)
     await at_once(lambda: run_one(next(turns)), duration_s=WARM_UP_S)
-    calls, cpu_s, postgres_s, began_s = hosts.calls(), hosts.cpu_s(), postgres.cpu_s(), time.perf_counter()
+    counts, cpu_s, postgres_s, began_s = hosts.counts(), hosts.cpu_s(), postgres.cpu_s(), time.perf_counter()
     workflows = await at_once(lambda: run_one(next(turns)), duration_s=LOAD_S)
     took_s = time.perf_counter() - began_s
     await asyncio.sleep(SETTLE_S)
     cpu_s, postgres_s = hosts.cpu_s() - cpu_s, postgres.cpu_s() - postgres_s
-    made = hosts.calls() - calls
+    counted = {name: number / workflows for name, number in (hosts.counts() - counts).items()}
     return Figures(
         workflows / took_s,
         cpu_s / workflows * 1e3,
         postgres_s / workflows * 1e3,
-        {name: number / workflows for name, number in made.items()},
+        {name: number for name, number in counted.items() if name not in {WRITES, BATCHES}},
+        counted[WRITES],
+        counted[BATCHES],
     )
 
 
-def measured(number: int, postgres: PostgresCluster, source: Path) -> Figures:
+def measured(kind: Kind, postgres: PostgresCluster) -> Figures:
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        hosts = stack.enter_context(running(number, postgres.create_database(), folder, source))
+        clusters = []
+        for number in range(kind.clusters):
+            (folder / str(number)).mkdir()
+            database = postgres.create_database()
+            clusters.append(stack.enter_context(running(kind.hosts, database, folder / str(number), kind.source)))
+        hosts = together(clusters)
         for address in hosts.addresses:
             log = stack.enter_context((folder / "worker.log").open("ab"))
             stack.enter_context(killed([sys.executable, "-m", "benchmarks.workflows_load", address], log))
@@ -161,17 +201,18 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="DIR", help="another source tree, measured with three hosts")
     options = parser.parse_args()
     here = Path(__file__).parents[1]
-    kinds: dict[str, tuple[int, Path]] = {"1 host": (1, here), f"{HOSTS} hosts": (HOSTS, here)}
+    separate = f"{HOSTS} separate hosts"
+    kinds = {"1 host": Kind(1, here), f"{HOSTS} hosts": Kind(HOSTS, here), separate: Kind(1, here, clusters=HOSTS)}
     if options.against is not None:
-        kinds[f"{HOSTS} hosts, {options.against}"] = (HOSTS, options.against.resolve())
-    rounds: dict[str, list[Figures]] = {kind: [] for kind in kinds}
+        kinds[f"{HOSTS} hosts, {options.against}"] = Kind(HOSTS, options.against.resolve())
+    rounds: dict[str, list[Figures]] = {name: [] for name in kinds}
     progress = Console(stderr=True)
     with private_cluster() as postgres:
         for number in range(options.rounds):
-            for kind, (hosts, source) in kinds.items():
-                progress.print(f"round {number + 1} of {options.rounds}: {kind}")
-                rounds[kind].append(measured(hosts, postgres, source))
-    found = {kind: best(figures) for kind, figures in rounds.items()}
+            for name, kind in kinds.items():
+                progress.print(f"round {number + 1} of {options.rounds}: {name}")
+                rounds[name].append(measured(kind, postgres))
+    found = {name: best(figures) for name, figures in rounds.items()}
     alone = found["1 host"]
     load_average = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     table = Table(
@@ -182,18 +223,22 @@ def main() -> None:
             "against 1 host",
             "PostgreSQL's",
             "calls between hosts per workflow",
+            "writes",
+            "batches",
         ),
         title=f"{CONCURRENCY} workflows at once, {os.cpu_count()} cores, load average {load_average}",
     )
-    for kind, figures in found.items():
+    for name, figures in found.items():
         ratio = figures.cpu_ms / alone.cpu_ms
         table.add_row(
-            kind,
+            name,
             f"{figures.per_s:,.1f}",
             f"{figures.cpu_ms:.2f}",
             f"{ratio:.2f}",
             f"{figures.postgres_ms:.2f}",
             f"{figures.calls_total:.1f}",
+            f"{figures.writes:.1f}",
+            f"{figures.batches:.1f}",
         )
     Console().print(table)
     methods = Table("method", "calls between hosts per workflow")
