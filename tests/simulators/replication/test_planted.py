@@ -27,9 +27,9 @@ PLANTED = {
     "in-memory-deduplication": Planted("on the current branch", range(40), found_by=17),
     "current-branch-moved-without-newer-version": Planted("the branches are", range(6), found_by=2),
     "tasks-not-regenerated": Planted("have not ended", range(6), found_by=2),
-    "buffer-not-flushed": Planted("is on no current branch", range(40), found_by=7),
+    "buffer-not-flushed": Planted("is on no current branch", range(40), found_by=2),
     "cursor-saved-before-applied": Planted("the branches are", range(60), found_by=39),
-    "zombie-written": Planted("have not ended", range(150), found_by=139),
+    "zombie-written": Planted("have not ended", range(150), found_by=95),
 }
 
 

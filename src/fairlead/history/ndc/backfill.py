@@ -76,7 +76,8 @@ class BackfillSweeps(Sweeps):
         wanted = self._shard.stream.readers_of(namespace)
         marks = self._marks.get(namespace.id, {})
         done = {cluster for cluster, mark in marks.items() if mark.is_done}
-        return {_key(namespace.id, cluster) for cluster in (wanted - done) | (marks.keys() - wanted)}
+        # Sorted: the order of a set differs between processes, and simulations must repeat themselves.
+        return [_key(namespace.id, cluster) for cluster in sorted((wanted - done) | (marks.keys() - wanted))]
 
     async def _sweep(self, key: str, namespace: Namespace) -> None:
         cluster = key.partition("/")[2]
