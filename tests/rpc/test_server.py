@@ -21,6 +21,7 @@ from fairlead.rpc import (
     RpcStatus,
     connection,
 )
+from fairlead.rpc.calls import Calls
 from fairlead.rpc.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, PING, STREAM_ID_MAX, UINT32, ErrorCode, frame
 from fairlead.rpc.message import framed
 from fairlead.rpc.status import Code
@@ -237,25 +238,26 @@ def _compressed(data: bytes, *, flag: int = 1) -> bytes:
     return bytes([flag]) + UINT32.pack(len(data)) + data
 
 
-@pytest.mark.parametrize(
-    ("encoding", "body", "code"),
-    [
-        ("gzip", _compressed(gzip.compress(b"yes", mtime=0)), Code.OK),
-        ("gzip", framed(b"plain"), Code.OK),
-        ("gzip", _compressed(b"not gzip"), Code.INVALID_ARGUMENT),
-        ("gzip", _compressed(gzip.compress(b"yes", mtime=0)[:-3]), Code.INVALID_ARGUMENT),
-        ("gzip", _compressed(gzip.compress(bytes(10_001), mtime=0)), Code.RESOURCE_EXHAUSTED),
-        ("gzip", _compressed(b"", flag=2), Code.INTERNAL),
-        ("identity", _compressed(gzip.compress(b"yes", mtime=0)), Code.INTERNAL),
-        ("zstd", framed(b""), Code.UNIMPLEMENTED),
-        ("identity", b"", Code.UNIMPLEMENTED),
-        ("identity", framed(b"one") + framed(b"two"), Code.UNIMPLEMENTED),
-        ("identity", framed(b"one") + b"\x00", Code.UNIMPLEMENTED),
-        ("identity", framed(b"one")[:-1], Code.INVALID_ARGUMENT),
-        ("identity", framed(b"one")[:3], Code.INVALID_ARGUMENT),
-        ("identity", b"\x00\xff\xff\xff\xff", Code.RESOURCE_EXHAUSTED),
-    ],
-)
+# Encodings and bodies of requests, and their status.
+REQUESTS = [
+    ("gzip", _compressed(gzip.compress(b"yes", mtime=0)), Code.OK),
+    ("gzip", framed(b"plain"), Code.OK),
+    ("gzip", _compressed(b"not gzip"), Code.INVALID_ARGUMENT),
+    ("gzip", _compressed(gzip.compress(b"yes", mtime=0)[:-3]), Code.INVALID_ARGUMENT),
+    ("gzip", _compressed(gzip.compress(bytes(10_001), mtime=0)), Code.RESOURCE_EXHAUSTED),
+    ("gzip", _compressed(b"", flag=2), Code.INTERNAL),
+    ("identity", _compressed(gzip.compress(b"yes", mtime=0)), Code.INTERNAL),
+    ("zstd", framed(b""), Code.UNIMPLEMENTED),
+    ("identity", b"", Code.UNIMPLEMENTED),
+    ("identity", framed(b"one") + framed(b"two"), Code.UNIMPLEMENTED),
+    ("identity", framed(b"one") + b"\x00", Code.UNIMPLEMENTED),
+    ("identity", framed(b"one")[:-1], Code.INVALID_ARGUMENT),
+    ("identity", framed(b"one")[:3], Code.INVALID_ARGUMENT),
+    ("identity", b"\x00\xff\xff\xff\xff", Code.RESOURCE_EXHAUSTED),
+]
+
+
+@pytest.mark.parametrize(("encoding", "body", "code"), REQUESTS)
 @pytest.mark.parametrize("piece_bytes", [1, 4, 16_384])
 async def test_a_request_that_is_not_exactly_one_message_is_refused(
     encoding: str, body: bytes, code: Code, piece_bytes: int
@@ -269,6 +271,50 @@ async def test_a_request_that_is_not_exactly_one_message_is_refused(
         await served.until_idle()
         peer.call(3, ECHO)
         assert await peer.status(3) == Code.OK
+
+
+@pytest.mark.parametrize(("encoding", "body", "code"), REQUESTS)
+async def test_a_repeated_request_that_arrives_in_one_piece_gets_the_same_status(
+    encoding: str, body: bytes, code: Code
+) -> None:
+    async with serving(RpcLimits(message_bytes_max=10_000)) as served, await Peer.connect(served.address) as peer:
+        for stream_id in (1, 3, 5, 7):
+            head = peer.headers(stream_id, request_headers(ECHO, [("grpc-encoding", encoding)]))
+            peer.send(head + frame(DATA, 0, stream_id, body) + frame(DATA, END_STREAM, stream_id))
+            assert await peer.status(stream_id) == code
+        await served.until_idle()
+
+
+@pytest.mark.parametrize("ends_apart", [False, True])
+async def test_repeated_requests_of_clients_are_taken_in_one_step(
+    monkeypatch: pytest.MonkeyPatch, ends_apart: bool
+) -> None:
+    parts: list[int] = []
+    take = Calls.data
+
+    def data(self: Calls, stream_id: int, *args: Any, **kwargs: Any) -> bool:
+        parts.append(stream_id)
+        return take(self, stream_id, *args, **kwargs)
+
+    monkeypatch.setattr(Calls, "data", data)
+    body = _compressed(gzip.compress(b"yes", mtime=0))
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        for stream_id in (1, 3, 5, 7):
+            head = peer.headers(stream_id, request_headers(ECHO, [("grpc-encoding", "gzip")]))
+            ends = [frame(DATA, 0, stream_id, body), frame(DATA, END_STREAM, stream_id)]
+            peer.send(head + (b"".join(ends) if ends_apart else frame(DATA, END_STREAM, stream_id, body)))
+            assert (await peer.read_until(DATA, stream_id=stream_id)).payload == framed(b"yes")
+            assert await peer.status(stream_id) == Code.OK
+    # The first two heads are not cached: the first one fills the header table of its client.
+    assert set(parts) <= {1, 3}
+
+
+async def test_repeated_requests_of_a_bidirectional_stream_reach_its_handler() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        for stream_id in (1, 3, 5, 7):
+            peer.call(stream_id, TALK, b"you")
+            assert (await peer.read_until(DATA, stream_id=stream_id)).payload == framed(b"heard you")
+            assert await peer.status(stream_id) == Code.OK
 
 
 async def test_streamed_responses_arrive_in_order_and_may_end_with_a_status() -> None:

@@ -6,30 +6,19 @@ from fairlead.rpc.budget import Budget
 from fairlead.rpc.call import Duplex, ServerStream, Unary
 from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.frame_reader import HEADER_LIST_FACTOR_MAX
-from fairlead.rpc.frames import (
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    FRAME_BYTES_MAX,
-    FRAME_HEADER,
-    FRAME_HEADER_BYTES,
-    HEADERS,
-    ConnectionFault,
-    ErrorCode,
-    StreamFault,
-    rst_stream,
-)
+from fairlead.rpc.frames import END_STREAM, ConnectionFault, ErrorCode, StreamFault, rst_stream
 from fairlead.rpc.head import Head, check_trailers
 from fairlead.rpc.head_cache import HeadCache
 from fairlead.rpc.header_blocks import http_block
 from fairlead.rpc.host import Host
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES, Intake
 from fairlead.rpc.memory import SMALL_BYTES_MAX, Account
-from fairlead.rpc.message import MESSAGE_FRONT, PREFIX, PREFIX_BYTES, Packed, plain
+from fairlead.rpc.message import PREFIX, PREFIX_BYTES, Packed, plain
 from fairlead.rpc.responses import Responses
 from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.status import Code, RpcStatus
 from fairlead.rpc.stream import Messages, Stream, message_bytes
+from fairlead.rpc.whole_request import whole_request
 
 # Running handlers per connection, as a multiple of `streams_max`: cancelled handlers may outlive their streams.
 RUNNING_FACTOR_MAX = 2
@@ -92,32 +81,38 @@ class Calls(Responses):
     # Called for the peer's frames.
 
     def take_whole(self, data: bytes, position: int, end: int) -> int:
-        """Fast path: a call with a cached head and one message in one DATA frame; 0 if the frames are anything else."""
-        length, low, kind, flags, stream_id = FRAME_HEADER.unpack_from(data, position)
-        block_at = position + FRAME_HEADER_BYTES
-        data_at = block_at + (length << 8 | low)
-        message_at = data_at + MESSAGE_FRONT.size
-        if kind != HEADERS or flags != END_HEADERS or message_at > end or data_at - block_at > FRAME_BYTES_MAX:
+        """Fast path: a call with a cached head and one message; returns the end of its frames, or 0 for others."""
+        whole = whole_request(data, position, end)
+        if whole is None:
             return 0
-        length, low, kind, flags, data_stream_id, compression, message_bytes = MESSAGE_FRONT.unpack_from(data, data_at)
-        size: int = length << 8 | low
-        if kind != DATA or flags != END_STREAM or data_stream_id != stream_id or compression:
-            return 0
-        message_end: int = message_at + message_bytes
-        if size != message_bytes + PREFIX_BYTES or size > FRAME_BYTES_MAX or message_end > end:
-            return 0
+        stream_id, block_at, data_at, message_at, message_end, packed, request_end = whole
+        size = message_end - message_at
         head, timeout_s = self._heads.find(data[block_at:data_at])
-        if head is None or not self._may_open(stream_id) or message_bytes > self._message_bytes_max:
+        if (
+            head is None
+            or not self._may_open(stream_id)
+            or size > self._message_bytes_max
+            or isinstance(self._host.routes.get(head.path), Duplex)
+        ):
             return 0
-        self._intake.received(size)
+        self._intake.received(size + PREFIX_BYTES)
         self.last_id = stream_id
         stream = self._opened(stream_id, head, timeout_s, is_last=True)
-        if stream is not None:
-            stream.request = data[message_at:message_end]
-            if message_bytes > SMALL_BYTES_MAX:
-                self._hold(stream, message_bytes)
-            self._half_closed(stream)
-        return message_end
+        if stream is None:
+            return request_end
+        message = data[message_at:message_end]
+        request: bytes | Packed = message
+        if packed:
+            try:
+                request = plain(packed, message, encoding=head.encoding, bytes_max=self._message_bytes_max)
+            except RpcStatus as status:
+                self._cut_off(stream, status)
+                return request_end
+        stream.request = request
+        if size > SMALL_BYTES_MAX:
+            self._hold(stream, size)
+        self._half_closed(stream)
+        return request_end
 
     def headers(self, stream_id: int, block: bytes, *, is_last: bool) -> None:
         """Handle a new call's headers or a call's trailers. Every block must be decoded: it may change the table."""
