@@ -40,3 +40,12 @@ def test_no_part_of_a_report_reaches_the_terminal_as_a_control_sequence(capsys: 
     shown = capsys.readouterr().out
     assert shown.count("owned") >= 6
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_a_name_with_a_line_break_adds_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "orders\nforged"
+    tables = [Table("t", name, ("name", "both"), [(name, DualCell(name, name))])]
+    show(Report("queues", name, {"name": name}, tables), output=Output.TABLE, plot=None)
+    shown = capsys.readouterr().out
+    assert shown.count("orders\\nforged") == 5
+    assert not any(line.lstrip().startswith("forged") for line in shown.splitlines())

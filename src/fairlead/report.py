@@ -95,6 +95,11 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """Like `printable`, and write line breaks as escapes, too: a name must not add a line to the output."""
+    return printable(text).replace("\n", "\\n")
+
+
 def new_console() -> Console:
     """Return the console for output: as wide as the terminal, or of fixed width if the output is piped."""
     console = Console(highlight=False)
@@ -117,7 +122,7 @@ def show(report: Report, *, output: Output, plot: Path | None, rows_max: int | N
     parameters = ", ".join(
         f"{name.replace('_', ' ')} {_for_people(value)}" for name, value in report.parameters.items()
     )
-    console.print(f"[bold]{report.subject}[/bold]: {escape(printable(report.summary))}")
+    console.print(f"[bold]{report.subject}[/bold]: {escape(one_line(report.summary))}")
     if parameters:
         console.print(f"[dim]{parameters}[/dim]")
     for table in report.tables:
@@ -134,7 +139,7 @@ def _show_table(console: Console, table: Table, *, subject: str, rows_max: int |
     if table.rows:
         console.print(_as_rich(table, rows_max))
     elif table.title:
-        console.print(printable(table.title), style="italic", markup=False)
+        console.print(one_line(table.title), style="italic", markup=False)
     if rows_max is not None and len(table.rows) > rows_max:
         console.print(f"[dim]... and {len(table.rows) - rows_max} more: fairlead simulate {subject}[/dim]")
     for line in table.note.splitlines():
@@ -187,7 +192,7 @@ def draw_picture(report: Report, file: Path) -> None:
 
 
 def _as_rich(table: Table, rows_max: int | None) -> RichTable:
-    shown = RichTable(title=printable(table.title), title_justify="left", box=box.SIMPLE_HEAD)
+    shown = RichTable(title=one_line(table.title), title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(table.headings or table.columns):
         is_number = all(row[index] is None or isinstance(row[index], int | float) for row in table.rows)
         # The first column is never wrapped, and no cell is cut: a partial name is useless.
@@ -206,11 +211,11 @@ def _for_people(cell: Cell) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, DualCell):
-        return escape(printable(cell.text))
+        return escape(one_line(cell.text))
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):
         return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.3f}" if abs(cell) < 10 else f"{cell:,.1f}"
-    return escape(printable(cell))
+    return escape(one_line(cell))
