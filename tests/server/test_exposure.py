@@ -74,6 +74,24 @@ def test_an_address_beyond_loopback_needs_authorization(config: StaticConfig, na
         assert named in warning["addresses"]
 
 
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (StaticConfig(frontend_listen=ANYWHERE, security=AUTHORIZED), "frontend.listen 0.0.0.0:7233"),
+        (StaticConfig(http=HttpConfig(ANYWHERE), security=AUTHORIZED), "frontend.http.listen 0.0.0.0:7233"),
+        (StaticConfig(ui=UiConfig(*ANYWHERE), security=AUTHORIZED), "ui.listen 0.0.0.0:7233"),
+        (StaticConfig(frontend_listen=LOOPBACK, security=AUTHORIZED), ""),
+        (StaticConfig(frontend_listen=ANYWHERE, security=replace(AUTHORIZED, tls=TLS_ALONE.tls)), ""),
+    ],
+)
+def test_a_warning_names_addresses_at_which_keys_and_tokens_arrive_in_clear_text(
+    config: StaticConfig, named: str
+) -> None:
+    with capture_logs() as logs:
+        check_exposure(config)
+    assert [log["addresses"] for log in logs if "without TLS" in log["event"]] == ([named] if named else [])
+
+
 async def test_start_dev_needs_the_flag_for_an_address_beyond_loopback() -> None:
     refused = await run("server", "start-dev", "--port", "0", "--ip", "0.0.0.0")  # noqa: S104 - it is refused
     assert refused.code == 2

@@ -15,7 +15,11 @@ class Careless(FixRequest):
 
 
 def check_exposure(config: StaticConfig) -> None:
-    """Raise `Careless` for an unprotected address beyond loopback; with `insecure`, log a warning instead."""
+    """Raise `Careless` for an unprotected address beyond loopback; with `insecure`, log a warning instead.
+
+    Also warn of addresses at which API keys and tokens arrive in clear text.
+    """
+    _warn_of_clear_text(config)
     open_addresses = {key: address for key, address in _unprotected(config).items() if not _is_loopback(address)}
     if not open_addresses:
         return
@@ -27,6 +31,19 @@ def check_exposure(config: StaticConfig) -> None:
             "protects it, give --insecure (insecure: true in the file)"
         )
     _log.warning("insecure: other machines may reach this server, and there is no authorization", addresses=shown)
+
+
+def _warn_of_clear_text(config: StaticConfig) -> None:
+    security = config.security
+    if not security.authorization.is_on or security.tls.frontend.server.is_on or Role.FRONTEND not in config.roles:
+        return
+    found = {key: address for key, address in _of_callers(config).items() if not _is_loopback(address)}
+    if found:
+        _log.warning(
+            "callers from other machines send API keys and tokens without TLS: configure global.tls.frontend, unless a "
+            "proxy on this machine or a network that you trust protects them",
+            addresses=_shown(config, found),
+        )
 
 
 def _shown(config: StaticConfig, addresses: dict[str, Address]) -> str:
@@ -43,13 +60,19 @@ def _unprotected(config: StaticConfig) -> dict[str, Address]:
     security = config.security
     found: dict[str, Address] = {}
     if Role.FRONTEND in config.roles and not security.authorization.is_on:
-        found["frontend.listen"] = config.frontend_listen
-        if config.http is not None:
-            found["frontend.http.listen"] = config.http.listen
-        if config.ui is not None:
-            found["ui.listen"] = Address(config.ui.host, config.ui.port)
+        found |= _of_callers(config)
     if config.roles != {Role.FRONTEND} and not (security.authorization.is_on or security.guards_hosts):
         found["listen"] = config.listen
+    return found
+
+
+def _of_callers(config: StaticConfig) -> dict[str, Address]:
+    """The addresses of the frontend, for SDKs, the HTTP API and the web page."""
+    found = {"frontend.listen": config.frontend_listen}
+    if config.http is not None:
+        found["frontend.http.listen"] = config.http.listen
+    if config.ui is not None:
+        found["ui.listen"] = Address(config.ui.host, config.ui.port)
     return found
 
 
