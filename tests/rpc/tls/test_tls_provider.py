@@ -221,6 +221,12 @@ def test_only_tls_1_2_and_later_are_spoken(tmp_path: Path) -> None:
     assert {side.context.minimum_version for side in sides} == {ssl.TLSVersion.TLSv1_2}
 
 
+def test_a_swapped_certificate_and_key_are_refused(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("localhost")
+    with pytest.raises(BadCertificate, match="swapped"):
+        ServerSide(ServerTls(Pem(issued.key), Pem(issued.certificate)))
+
+
 def test_a_file_that_can_not_be_used_changes_nothing(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     issued = authority.issue("localhost")

@@ -40,6 +40,12 @@ def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes, *, shown
     """Load a certificate and its key. `ssl` reads only files: both are written to a temporary file that only this user
     can read.
     """
+    # `ssl` reads both from one file, so it would not notice if they were swapped.
+    for text, mark, part in ((certificate, b"CERTIFICATE-----", "certificate"), (key, b"PRIVATE KEY-----", "key")):
+        if mark not in text:
+            raise BadCertificate(
+                f"certificate and key {shown} can't be used: the {part} is not PEM, or the two are swapped"
+            )
     descriptor, name = tempfile.mkstemp(prefix="fairlead-tls-")
     try:
         with os.fdopen(descriptor, "wb") as opened:
