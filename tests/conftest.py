@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items,
             workers,
             file_of=lambda item: item.nodeid.partition("::")[0],
-            needs_spark=lambda item: "spark" in getattr(item, "fixturenames", ()),
+            fixtures_of=lambda item: getattr(item, "fixturenames", ()),
         )
 
 
