@@ -248,6 +248,19 @@ def test_a_cache_keeps_no_drafts_and_an_unwritable_one_is_not_used(
     assert ClassArchive.of(found, tmp_path / "fairlead") is None
 
 
+def test_sessions_of_tests_use_an_archive_and_write_none(tmp_path: Path) -> None:
+    from fairlead.pipeline.class_archive import ClassArchive
+
+    found = java.Java(home=tmp_path, version="17")
+    in_test, local = SessionPlan(name="test", profile=Profile.TEST), SessionPlan(name="test")
+    archive = session._archive_for(local, found, tmp_path)
+    assert archive is not None
+    assert archive.draft is not None
+    assert session._archive_for(in_test, found, tmp_path) is None
+    archive.file.write_text("classes")
+    assert session._archive_for(in_test, found, tmp_path) == ClassArchive(archive.file, None)
+
+
 def test_the_archive_of_a_java_that_does_not_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take minutes to write it: a later session would start with an incomplete archive."""
     from fairlead.pipeline import session

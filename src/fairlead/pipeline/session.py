@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.pipeline.class_archive import ARCHIVE_WAIT_S_MAX, WRITES_ARCHIVE, ClassArchive
-from fairlead.pipeline.java import find_java
+from fairlead.pipeline.java import Java, find_java
 from fairlead.pipeline.java_errors import Py4JError
 from fairlead.pipeline.spark_log import SparkDidNotStart, first_line, in_one_line, output_in, spark_log
 
@@ -156,7 +156,7 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     java = find_java(cache)
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    archive = ClassArchive.of(java, cache)
+    archive = _archive_for(plan, java, cache)
     with spark_log() as log, _calls_end_quietly():
         with _interrupts_wait() as deliver:
             spark = _start(plan, archive, log)
@@ -173,6 +173,14 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
                 yield spark
         finally:
             _stop(spark, archive)
+
+
+def _archive_for(plan: SessionPlan, java: Java, cache: Path) -> "ClassArchive | None":
+    archive = ClassArchive.of(java, cache)
+    if plan.profile is Profile.TEST and archive is not None and archive.draft is not None:
+        # Java takes 20 s of CPU to write it: the sessions of tests only use the one that a command has written.
+        return None
+    return archive
 
 
 @contextlib.contextmanager
