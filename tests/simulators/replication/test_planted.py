@@ -29,7 +29,7 @@ PLANTED = {
     "tasks-not-regenerated": Planted("have not ended", range(6), found_by=2),
     "buffer-not-flushed": Planted("is on no current branch", range(40), found_by=2),
     "cursor-saved-before-applied": Planted("the branches are", range(60), found_by=39),
-    "zombie-written": Planted("have not ended", range(150), found_by=95),
+    "zombie-written": Planted("have not ended", range(150), found_by=75),
 }
 
 
