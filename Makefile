@@ -27,7 +27,9 @@ run: $(INSTALLED) ## set up, then show the whole: server, workers, pipeline, rep
 serve: $(INSTALLED) ## set up, then run a server for Temporal's SDKs at 127.0.0.1:7233, kept in dev.db and journaled
 	$(BIN)/fairlead server start-dev --db-filename dev.db --journal journal --journal-payloads
 
+# Compiles first: the worker processes start at the same time, and each would compile all modules that it imports.
 test: $(INSTALLED) ## set up, then run every test
+	$(BIN)/python -m compileall -q -j 0 src
 	$(BIN)/pytest
 
 check: $(INSTALLED) ## format, lint, types, imports, sizes, prose: changes nothing
