@@ -3,8 +3,8 @@
 The generators of `fairlead pipeline synth` make the first day of each kind; DuckDB writes the copies as Parquet,
 straight into the lake. A copy of the tasks is the same day, shifted by days. A copy of the histories is the same runs
 at the same time with other ids. So the results for many copies follow from the results for one.
-For `ingest`, a copy is the same segments with other numbers, each with one record more: `ingest` loads segments of the
-same content once.
+For `ingest`, a copy is the same segments with other numbers, each with one further record: `ingest` loads segments of
+the same content only once.
 """
 
 from pathlib import Path

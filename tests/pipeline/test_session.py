@@ -135,7 +135,7 @@ def test_the_plans_own_settings_win() -> None:
 
 
 def test_executors_start_as_quickly_as_a_local_session() -> None:
-    """On small inputs, Java's optimizing compiler and waits for the place of the data took half of the time."""
+    """On small inputs, half of the time went to Java's compiler, and to waits for the executor with the data."""
     small, large = (plan_for("spark://h:1", name="test", is_small=is_small) for is_small in (True, False))
     archive = ClassArchive(Path("/cache/spark.jsa"), None)
     settings = settings_of(small) | java_settings(small, archive)

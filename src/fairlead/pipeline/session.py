@@ -140,7 +140,7 @@ def settings_of(plan: SessionPlan) -> dict[str, str]:
 
 
 def _local_partitions(plan: SessionPlan) -> int:
-    """Return the partitions of shuffles: with few rows, each more costs some milliseconds for each stage."""
+    """Return the partitions of shuffles. With few rows, each further one costs some milliseconds for each stage."""
     return SMALL_PARTITIONS if plan.is_small or plan.profile is Profile.TEST else max(os.cpu_count() or 1, 4)
 
 
@@ -225,7 +225,7 @@ def java_settings(plan: SessionPlan, archive: "ClassArchive | None") -> dict[str
     if plan.is_small or plan.profile is Profile.TEST:
         options = [*options, *QUICK_START]
         if plan.profile is Profile.CLUSTER:
-            # A worker without such an archive ignores it. The administrator's own options come after these.
+            # A worker without the archive ignores its option. The administrator's own options come after these.
             own = [option for option in options if not option.startswith(WRITES_ARCHIVE)]
             settings["spark.executor.defaultJavaOptions"] = " ".join(own)
         else:

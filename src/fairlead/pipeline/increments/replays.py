@@ -25,15 +25,15 @@ from fairlead.pipeline.queries import MEMORY_MAX, queries_on
 from fairlead.pipeline.stages.backtest import Span, Trial, arrivals, is_too_long
 from fairlead.pipeline.stages.traffic import TASK_QUEUE
 
-# Seconds before the end of the recording at which states are kept: records that come later than others by less than
-# this need no replay from the start.
+# Seconds between a kept state and the end of the recording. A record that is late by less than this needs no replay
+# from the start.
 CLOSED_S = 3600.0
 _QUEUE = ", ".join(TASK_QUEUE)
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """Replays up to the end of `span` that continue from states, but from the start for the task queues `anew`."""
+    """Replays up to the end of `span`. They continue from kept states; those of the task queues in `anew` do not."""
 
     span: Span
     anew: pa.Table
@@ -69,7 +69,7 @@ class Continuation:
 
 
 def new_arrivals(batches: Sequence[NewBatch], *, bucket_us: int) -> pa.Table:
-    """Return, for each task queue with added tasks in new batches, the first and the last bucket and their number."""
+    """Return the number of added tasks of each task queue in new batches, and their first and last buckets."""
     with duckdb.connect(config={"memory_limit": MEMORY_MAX}) as database:
         view_of(database, batches, "records")
         query = f"""

@@ -222,7 +222,7 @@ def _replay(  # noqa: PLR0917 - the parameters of the replay
         facts |= {"traced": traced, "step_s": timeline_step_s(span)}
         before = origin_of(lake, "backtest_timeline")
         if again and (before is None or any(before.facts.get(name) != facts[name] for name in ("traced", "step_s"))):
-            # Another setting is recommended: its past is missing.
+            # Another setting is recommended, or the points have another distance: the earlier points are missing.
             again, states, lists = None, None, arrivals(tasks, span=span)
         traces = timeline(
             lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, states=states

@@ -239,7 +239,7 @@ class _Run:
         self.partition_s, self.overshoot_s = np.zeros(shape), np.zeros(shape)
         self.backlog_max, self.backlog_sum, self.wait_s_max, self.wait_sum = (np.zeros(shape) for _ in range(4))
         self.late = np.zeros(shape)
-        # Tasks and buckets before the first of `counts`.
+        # Tasks and buckets before the first bucket of `counts`.
         self.tasks_before, self.buckets_before = np.zeros((len(counts), 1), np.int64), 0
 
     def state(self, buckets: int) -> Values:
@@ -251,7 +251,7 @@ class _Run:
     def restore(self, state: Values, *, buckets: int) -> None:
         """Continue from a state after `buckets` buckets."""
         for place, name in enumerate(_STATE):
-            # Whole numbers below 2^53, which a double holds exactly.
+            # A double holds the whole numbers of a state exactly: they are below 2^53.
             setattr(self, name, state[:, :, place].astype(getattr(self, name).dtype))
         self.tasks_before, self.buckets_before = state[:, :1, -1].astype(np.int64), buckets
 

@@ -46,9 +46,10 @@ def backtest(tables: Tables) -> Section:
             "backtest", TITLE, (), (tag("p", "No task was recorded, so there was nothing to replay.", class_="note"),)
         )
     note = (
-        f"Each dot is a setting, replayed over the recorded traffic: at most {SETTINGS_SHOWN}, the cheapest first, of "
-        f"the busiest clusters ({len(best)}). Green settings keep the limits for late tasks and for changes per day; "
-        "of these, the one with the fewest partition-hours is recommended."
+        f"Each dot is a setting, replayed over the recorded traffic of a cluster. Shown are at most {SETTINGS_SHOWN} "
+        f"settings, the cheapest first, for at most {CLUSTERS_SHOWN} clusters, the busiest first. Green settings keep "
+        "the limits for late tasks and for changes per day; of these, the one with the fewest partition-hours is "
+        "recommended."
     )
     headings = ("cluster", "setting", *(name.replace("_", " ") for name in (*_SETTING, *_OUTCOME)))
     return Section(

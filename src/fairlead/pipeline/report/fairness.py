@@ -61,10 +61,11 @@ def fairness(tables: Tables) -> Section:
         "In no task queue did several keys wait for dispatches."
         if not drawn
         else (
-            f"The {counted(len(drawn), 'task queue')} where keys missed most, with their {KEYS_SHOWN} keys with the "
-            "most dispatches, in the windows in which tasks waited: only then do keys compete. What is due to a key "
-            "follows from its weight and from what all keys asked for: a key may get three times its weight where the "
-            "others had nothing waiting. A key on the dashed line got exactly what was due; one below it got less. "
+            f"The {counted(len(drawn), 'task queue')} where keys missed most, and for each the keys with the most "
+            f"dispatches, at most {KEYS_SHOWN}. Only windows in which tasks waited count: only then do keys compete. "
+            "What is due to a key follows from its weight and from what all keys asked for: a key may get three times "
+            "its weight where the others had nothing waiting. A key on the dashed line got exactly what was due; one "
+            "below it got less. "
             "Keys that starved at any time are magenta, floods are orange."
         )
     )

@@ -33,7 +33,7 @@ class Threshold:
         return Level.RED if value >= self.red else Level.AMBER if value >= self.amber else Level.GREEN
 
 
-# Seconds, or shares of one; of `wrong` runs and of segments in `quarantine`, the number.
+# Seconds, or shares between 0 and 1; for `wrong`, a number of runs; for `quarantine`, a number of segments.
 THRESHOLDS: Mapping[str, Threshold] = {
     "waits": Threshold(5.0, 60.0),
     "failures": Threshold(0.01, 0.1),

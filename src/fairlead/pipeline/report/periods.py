@@ -46,8 +46,8 @@ class Period:
 def period_of(tables: Tables, length_s: float | None = None) -> Period | None:
     """Return the last period of the recorded time, by default the longest that fits twice; None without any time.
 
-    It has at least the last window: otherwise, after some seconds of traffic, all windows would belong to the period
-    before, and all workflows to this one.
+    It includes at least the last window. Otherwise, after some seconds of traffic, all windows would belong to the
+    period before, and all workflows to this one.
     """
     bounds = [
         (row["first_us"], row["last_us"], column)

@@ -76,7 +76,7 @@ def _ends(rows: list[Row], name: str, ends: tuple[str, ...], *, caption: str) ->
     times = Counter(row[name] for row in rows)
     shares = [
         (
-            # The table below has the same order, with the rest of the names.
+            # The table below has the same rows in the same order, with their namespaces and task queues, too.
             f"{row[name] or 'no type'}, {row['cluster']}" if times[row[name]] > 1 else row[name] or "no type",
             [(part, float(row[end] or 0)) for part, end in zip(parts, ends, strict=True)],
         )

@@ -77,7 +77,7 @@ class Span:
 
     @property
     def continued_us(self) -> int:
-        """Time of the first arrivals that replays need if they continue."""
+        """Time from which replays that continue need the arrivals."""
         return (self.first + self.begin - LEAD) * self.bucket_us
 
     @property

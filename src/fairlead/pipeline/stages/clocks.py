@@ -63,10 +63,10 @@ def read_clocks(
     increment: int | None = None,
     initial_versions: Mapping[str, int] | None = None,
 ) -> Clocks:
-    """Return the clocks of all clusters by all delivered batches; `until_us` is the time to judge at.
+    """Compute the clocks of all clusters from all delivered batches; `until_us` is the time to judge at.
 
     `increment` and `initial_versions` say which cluster starts runs at a version. Each run of the job reads all
-    batches for it, old ones too, so DuckDB does it: Spark takes ten times its CPU.
+    batches, also old ones. DuckDB reads them, because Spark takes ten times the CPU for it.
     """
     with (
         tempfile.TemporaryDirectory(prefix="fairlead-clocks-") as folder,
@@ -86,7 +86,7 @@ def clocks_in(
     increment: int | None = None,
     initial_versions: Mapping[str, int] | None = None,
 ) -> Clocks:
-    """Like `read_clocks`, by the batches of the view `history`."""
+    """Like `read_clocks`, but from the batches in the view `history`."""
     latest: dict[str, int] = dict(database.execute(_WATERMARKS).fetchall())
     cut = frozenset(name for name, time_us in latest.items() if until_us is not None and time_us >= until_us)
     own = {name: min(time_us, until_us or time_us) for name, time_us in latest.items()}
