@@ -1,7 +1,7 @@
 """CPU per workflow of one host and of three hosts on PostgreSQL, the calls between the three, and their commits.
 
-Three separate hosts, each with its own database, show what the smaller load of each host costs: they share the load of
-the others, but make no calls to each other.
+Three separate hosts, each with its own database, show what the smaller load of each host costs: together they get the
+same load as the cluster, but make no calls to each other.
 
 The hosts are started as a user starts them, with all roles each, on a private PostgreSQL server. The worker and the
 clients are connected to every host. The CPU time of the hosts' processes and that of PostgreSQL are measured

@@ -1,4 +1,4 @@
-"""Half of a sticky task queue's polls wait at the worker's host; no poll waits here that a task at the owner needs."""
+"""Half of a sticky task queue's polls wait at the worker's host; the owner always has at least as many polls."""
 
 import asyncio
 

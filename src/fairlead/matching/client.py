@@ -58,7 +58,7 @@ OFFER_PAUSE_S = 0.05
 # tasks are added to other partitions.
 FIRST_POLL_S = 1.0
 ROOT = 0
-# Priority that counts for the rate limits of a sticky task queue, for a task whose priority is not known yet.
+# Priority that a sticky task queue's rate limits use for a task whose priority is not known yet.
 OFFERED_PRIORITY = 3
 
 

@@ -25,5 +25,5 @@ class ReservedPoll(Protocol):
 
 # Reserves a poll that waits at this host for a task; None if the task must be added to the partition instead.
 Reserve = Callable[[Partition, NewTask], ReservedPoll | None]
-# Reserves a poll of a sticky task queue that waits at its frontend; None if all wait at the partition.
+# Reserves a poll of a sticky task queue; None if no such poll waits at this host.
 ReserveSticky = Callable[[TaskQueueId], ReservedPoll | None]

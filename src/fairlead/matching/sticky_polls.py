@@ -1,8 +1,8 @@
 """Polls of sticky task queues that wait at the host to which their worker is connected.
 
-A worker's polls and its responses usually reach the same host. If another host owns the worker's sticky task queue,
-half of its polls wait here. The response of history to such a response can then bring the next workflow task, without a
-call to matching. The other half waits at the owner, for all tasks that come another way.
+A worker's polls and the results of its activities usually reach the same host. If another host owns the worker's sticky
+task queue, half of its polls wait here. When this host sends a result to history, the response can then have the next
+workflow task, without a call to matching. The other half waits at the owner, for all tasks that come another way.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from fairlead.membership.ring import RingView
 from fairlead.settings import DynamicSettings
 from fairlead.settings.dynamic.matching import LONG_POLL_EXPIRATION_INTERVAL
 
-# Seconds before its deadline from which an empty response means that the poll has timed out. If the owner ends a poll
-# earlier, the worker is shutting down or the owner is closing.
+# Seconds before a poll's deadline. An empty response of the owner after that time means that the poll has timed out; an
+# earlier one means that the worker is shutting down or the owner is closing.
 TIMED_OUT_S = 1.0
-# Seconds that a poll whose deadline is near gets at the owner.
+# Minimum seconds that a poll waits at the owner, even if its deadline is nearer.
 FORWARDED_S_MIN = 0.1
 
 _CONFIG = PartitionConfig(version=0, read=1, write=1)
@@ -45,7 +45,7 @@ class HeldPoll:
     worker: bytes
     queue: "_Queue"
     deadline_s: float
-    # The task; None if the wait ends without one, or if the poll must go on at the owner (`is_forwarded`).
+    # The task; None if the wait ends without one, or if the poll continues to wait at the owner (`is_forwarded`).
     outcome: "asyncio.Future[bytes | None]"
     is_forwarded: bool = False
 
@@ -92,7 +92,7 @@ class _Queue:
     is_polled: bool = True
 
     def balance(self) -> None:
-        """Forward polls until as many wait at the owner as here: a task that comes there must find a poll."""
+        """Forward polls until the owner has at least as many as this host: a task that comes there must find a poll."""
         while len(self.held) > self.forwarded:
             poll = next(iter(self.held))
             del self.held[poll]
@@ -175,7 +175,7 @@ class StickyPolls:
         except asyncio.CancelledError:
             queue.held.pop(poll, None)
             if poll.is_forwarded:
-                # The poll's turn had come, but it did not go on.
+                # `balance` has counted the poll as forwarded, but the poll does not reach the owner.
                 queue.forwarded -= 1
                 queue.balance()
             raise

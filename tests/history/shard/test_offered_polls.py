@@ -1,4 +1,4 @@
-"""A worker's response brings the next workflow task back: the frontend offers a waiting poll with the response."""
+"""The end of an activity returns the next workflow task: the frontend offers a waiting poll in the same call."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

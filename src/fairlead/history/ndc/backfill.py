@@ -76,7 +76,7 @@ class BackfillSweeps(Sweeps):
         wanted = self._shard.stream.readers_of(namespace)
         marks = self._marks.get(namespace.id, {})
         done = {cluster for cluster, mark in marks.items() if mark.is_done}
-        # Sorted: the order of a set differs between processes, and simulations must repeat themselves.
+        # Sorted, because the order of a set differs between processes, and a seed must repeat its simulation exactly.
         return [_key(namespace.id, cluster) for cluster in sorted((wanted - done) | (marks.keys() - wanted))]
 
     async def _sweep(self, key: str, namespace: Namespace) -> None:
