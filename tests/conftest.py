@@ -67,8 +67,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector all modules of the tests: nothing of them is freed, and each full collection would
-    walk through half a million objects.
+    """Keep the modules of the tests out of garbage collection: they are never freed, and each full collection would
+    visit half a million objects of theirs.
     """
     gc.disable()
     try:
@@ -79,7 +79,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish() -> None:
-    """Give the modules back, so that libraries see their objects freed at exit: DuckDB reports others as leaked."""
+    """Let the modules be collected again, so that libraries see their objects freed at exit: DuckDB reports leaks."""
     gc.unfreeze()
 
 

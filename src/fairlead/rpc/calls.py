@@ -81,7 +81,7 @@ class Calls(Responses):
     # Called for the peer's frames.
 
     def take_whole(self, data: bytes, position: int, end: int) -> int:
-        """Fast path: a call with a cached head and one message; returns the end of its frames, or 0 for others."""
+        """Fast path for a call with a cached head and one message: return the end of its frames; 0 for other calls."""
         whole = whole_request(data, position, end)
         if whole is None:
             return 0

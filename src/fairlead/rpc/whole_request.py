@@ -1,4 +1,4 @@
-"""Requests of one message whose frames are all here, which can be taken in one step."""
+"""Requests of one message whose frames have all arrived: they can be read in one step."""
 
 from fairlead.rpc.frames import (
     DATA,
@@ -16,9 +16,10 @@ WholeRequest = tuple[int, int, int, int, int, int, int]
 
 
 def whole_request(data: bytes, position: int, end: int) -> WholeRequest | None:
-    """The request that begins at a position; None if the frames there are anything else.
+    """The request that begins at a position; None if other frames begin there.
 
-    Its frames are HEADERS and DATA; the DATA frame ends the stream, or an empty one follows it, as SDKs send requests.
+    A request has one frame of HEADERS and one of DATA. The DATA frame ends the stream, or an empty one follows it, as
+    in requests of SDKs.
     """
     length, low, kind, flags, stream_id = FRAME_HEADER.unpack_from(data, position)
     block_at = position + FRAME_HEADER_BYTES

@@ -14,7 +14,7 @@ from fairlead.settings.static.security import read_secret_file
 C = TypeVar("C", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-# Characters of an API key or a token: servers accept no longer headers.
+# Maximum number of characters of an API key or token. Servers refuse longer headers.
 API_KEY_CHARACTERS_MAX = 16_384
 
 

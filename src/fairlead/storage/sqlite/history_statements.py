@@ -179,7 +179,7 @@ FROM ({values_clause(rows, CURRENT_KEY_COLUMNS)}) AS wanted CROSS JOIN history_c
 
 @cache
 def number_branches(rows: int) -> str:
-    """The numbers of this number of branches; inserts the missing ones, without ancestors."""
+    """Return the number of each of these branches, as many as `rows`; insert the missing ones, without ancestors."""
     return f"""
 INSERT INTO history_branches (tree_id, branch_id) {values_clause(rows, BRANCH_COLUMNS)}
 ON CONFLICT (tree_id, branch_id) DO UPDATE SET is_deleted = is_deleted
