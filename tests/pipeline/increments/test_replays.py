@@ -70,7 +70,7 @@ def test_continued_replays_equal_those_from_the_start(
         assert origin is not None
         begins.append(origin.facts["span"]["begin"])
     assert begins[0] == 0 < begins[1] < begins[2]
-    # A run that ends between two tables leaves states of which the others know nothing.
+    # A run that ends between two tables leaves states of which the other tables know nothing.
     batch = arrivals(chance, "xz", 20, first_hour=-0.4, hours=0.2)
     for lake in (grown, whole):
         ingest(lake, batch)
