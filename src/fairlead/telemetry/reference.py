@@ -63,6 +63,8 @@ at `/healthz`. The names are those of Cadence's and Temporal's metrics and dashb
 - `component` is the user of a partition configuration: {_COMPONENTS}. Normally the values of all agree.
   The process that runs the client (frontend and history) reports its pollers and producers, with an empty
   `partition`. A client drops task queues that it used least recently when it knows thousands of them.
+- In a cluster of several hosts, up to half of the polls of a sticky task queue wait at the frontend. Workflow tasks
+  that history starts for these polls don't reach matching, and its metrics don't count them.
 - There are also `fairlead_build_info` and the usual `process_*` and `python_info`.
 """
 
