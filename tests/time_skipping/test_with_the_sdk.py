@@ -17,13 +17,15 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import activity, nexus, workflow
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.testservice.v1 import (
     LockTimeSkippingRequest,
     SleepRequest,
     SleepUntilRequest,
     UnlockTimeSkippingRequest,
 )
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
@@ -38,6 +40,8 @@ from temporalio.exceptions import TimeoutError as TimedOut
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from tests.patience import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -256,7 +260,18 @@ async def queue(env: WorkflowEnvironment) -> AsyncIterator[str]:
         nexus_service_handlers=[Desk()],
         workflow_runner=UnsandboxedWorkflowRunner(),
     ):
+        # Time is also skipped if no worker polls for a waiting workflow task, and the worker starts in the background.
+        await until(lambda: is_polled(env, name))
         yield name
+
+
+async def is_polled(env: WorkflowEnvironment, name: str) -> bool:
+    described = await env.client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace="default", task_queue=TaskQueue(name=name), task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        )
+    )
+    return bool(described.pollers)
 
 
 def new_id() -> str:
