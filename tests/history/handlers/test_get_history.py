@@ -1,11 +1,13 @@
-"""Pages of a history, newest event first."""
+"""Pages of a history: newest event first, and bounded in size."""
 
 from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
     GetWorkflowExecutionHistoryReverseRequest,
     GetWorkflowExecutionHistoryReverseResponse,
 )
@@ -76,4 +78,26 @@ async def test_the_last_event_is_read_without_the_rest_of_the_history(monkeypatc
     await host.call("GetWorkflowExecutionHistoryReverse", "w", request)
 
     assert len(batches) == 1
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_batch_that_does_not_fit_into_a_page_begins_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.history.handlers.history_pages.PAGE_BYTES_MAX", 4000)
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    for size in (3000, 2000):
+        await host.signal("w", "s" * size)
+    request = GetWorkflowExecutionHistoryRequest(namespace=NAMESPACE.name, execution=WorkflowExecution(workflow_id="w"))
+    found: list[History] = []
+    while not found or request.next_page_token:
+        page = GetWorkflowExecutionHistoryResponse.FromString(
+            await host.call("GetWorkflowExecutionHistory", "w", request)
+        )
+        found.append(page.history)
+        request.next_page_token = page.next_page_token
+
+    assert [len(page.events) for page in found] == [3, 1]
+    assert max(page.ByteSize() for page in found) <= 4000
     await world.close()

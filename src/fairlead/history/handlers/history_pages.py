@@ -77,7 +77,8 @@ async def read_page(
         # Don't read more than this page, because the next page would read the same events again.
         until = min(to_event_id, next_event_id + events_max - count)
         batches = await shard.events.read_batches(state, next_event_id, until, limit_bytes=PAGE_BYTES_MAX - size)
-        if not batches:
+        # A read returns at least one batch: one that does not fit begins the next page.
+        if not batches or (payloads and len(batches[0].payload) > PAGE_BYTES_MAX - size):
             break
         for batch in batches:
             payloads.append(_cut(batch, next_event_id, to_event_id))
