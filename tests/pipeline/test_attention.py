@@ -188,6 +188,12 @@ def test_the_last_window_of_some_seconds_of_traffic_belongs_to_the_last_period()
         assert level_of(judged(tables)[1], "Wait of 99 %") == "green"
 
 
+def test_task_queues_without_traffic_for_long_do_not_lengthen_the_period() -> None:
+    with tables_with(traffic_lists=[window(72), window(30)], workflows=[run_of(0, "a")]) as tables:
+        for hours, length_s in ((24, None), (1, 3600.0)):
+            assert period_of(tables, length_s) == Period(NOW_US + 1 - hours * HOUR_US, NOW_US + 1)
+
+
 def test_the_period_is_compared_with_the_one_before() -> None:
     flows = [window(2.5), window(1.5, added=50), window(0.5, added=75, matched_at_once=75), window(0, added=0)]
     with tables_with(traffic_lists=flows, workflows=[run_of(0.1, "a", "failed"), run_of(0.1, "b")]) as tables:

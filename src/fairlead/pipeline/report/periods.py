@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fairlead.pipeline.report.tables import Tables, length, moment
+from fairlead.pipeline.stages.traffic import WINDOW_S_MAX
 
 # Lengths of a period, the longest first, in seconds. The first of which two fit into the recorded time is taken.
 LENGTHS_S = (7 * 86_400, 86_400, 3_600)
@@ -46,8 +47,8 @@ class Period:
 def period_of(tables: Tables, length_s: float | None = None) -> Period | None:
     """Return the last period of the recorded time, by default the longest that fits twice; None without any time.
 
-    It includes at least the last window. Otherwise, after some seconds of traffic, all windows would belong to the
-    period before, and all workflows to this one.
+    It includes the last window if that may reach to the end. Otherwise, after some seconds of traffic, all windows
+    would belong to the period before, and all workflows to this one.
     """
     bounds = [
         (row["first_us"], row["last_us"], column)
@@ -66,5 +67,7 @@ def period_of(tables: Tables, length_s: float | None = None) -> Period | None:
     half_us = -(-span_us // 2)
     lengths = [seconds * 1_000_000 for seconds in LENGTHS_S if 2 * seconds * 1_000_000 <= span_us]
     length_us = round(length_s * 1e6) if length_s else lengths[0] if lengths else max(half_us, 1)
-    windows_us = [last_us for _, last_us, column in bounds if column == "window_us"]
+    # Windows that began earlier were over before the end: no task was added since then, or the journal has none.
+    windows_from_us = end_us - round(WINDOW_S_MAX * 1e6)
+    windows_us = [last_us for _, last_us, column in bounds if column == "window_us" and last_us >= windows_from_us]
     return Period(min(end_us - length_us, *windows_us, end_us - 1), end_us)
