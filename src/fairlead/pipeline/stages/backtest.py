@@ -29,11 +29,7 @@ from fairlead.pipeline.kernels.scaler import (
     buckets_per_tick,
     replay,
 )
-from fairlead.pipeline.schemas_backtest import (
-    ARRIVALS,
-    BACKTEST_TIMELINE,
-    STATES,
-)
+from fairlead.pipeline.schemas_backtest import ARRIVALS, BACKTEST_TIMELINE, STATES
 from fairlead.pipeline.stages.traffic import TASK_QUEUE, of_task_queues
 
 # Maximum number of buckets replayed: eight weeks of 5 s. A worker holds one number per bucket for each task queue. Of
@@ -332,9 +328,7 @@ def _trace_batches(
     schema = to_arrow_schema(BACKTEST_TIMELINE)
     for piece in _pieces(batches, plan, span, traced=_TRACED):
         trial, rows = piece.trial, piece.names
-        done = replay(
-            piece.counts, trial.settings, model, is_traced=True, begin=piece.begin, state=piece.state
-        )  # fmt: skip
+        done = replay(piece.counts, trial.settings, model, is_traced=True, begin=piece.begin, state=piece.state)
         if done.qps is None or done.write is None or done.read is None or done.backlog is None:
             # The time range is shorter than one interval: the scaler never ran.
             continue

@@ -19,14 +19,7 @@ from fairlead.storage.sqlite.history_tables import HistoryTables
 from fairlead.storage.sqlite.readers import Readers, Row
 from fairlead.storage.sqlite.slots import SlotRows
 from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
-from fairlead.storage.tasks import (
-    Lease,
-    Levels,
-    Member,
-    QueueId,
-    StoredTask,
-    partitions_of,
-)
+from fairlead.storage.tasks import Lease, Levels, Member, QueueId, StoredTask, partitions_of
 
 READERS = 2
 
