@@ -105,6 +105,8 @@ class HistoryClient:
         self._partitions = [partition_of(shard_id) for shard_id in range(shards)]
         self._local: Local | None = None
         self._reserve: ReserveSticky | None = None
+        # Hosts and task queues of the calls with an offered poll: a host that hangs holds one poll of each queue.
+        self._offering: set[tuple[str, TaskQueueId]] = set()
 
     def serve_locally(self, local: Local) -> None:
         """Set the function for calls to shards of this host, which need no encoding."""
@@ -172,16 +174,21 @@ class HistoryClient:
             name, shard_id, namespace_id, encode_request(request), timeout_s, principal=current_principal()
         )
         if sticky_task_queue and self._reserve is not None:
-            poll = self._reserve(TaskQueueId(namespace_id, sticky_task_queue, TaskType.WORKFLOW))
+            task_queue = TaskQueueId(namespace_id, sticky_task_queue, TaskType.WORKFLOW)
+            poll = None if (owner, task_queue) in self._offering else self._reserve(task_queue)
             if poll is not None:
-                return self._call_with_offer(owner, call, sticky_task_queue, poll)
+                self._offering.add((owner, task_queue))
+                return self._call_with_offer(owner, call, task_queue, poll)
         return self._call_host(owner, call)
 
-    async def _call_with_offer(self, owner: str, call: HistoryCall, task_queue: str, poll: ReservedPoll) -> bytes:
-        offer = PollOffer(task_queue, poll.identity, poll.worker)
+    async def _call_with_offer(
+        self, owner: str, call: HistoryCall, task_queue: TaskQueueId, poll: ReservedPoll
+    ) -> bytes:
+        offer = PollOffer(task_queue.name, poll.identity, poll.worker)
         try:
             return await self._call_host(owner, msgspec.structs.replace(call, offer=offer), poll)
         finally:
+            self._offering.discard((owner, task_queue))
             # Without effect if the poll got a task.
             poll.release()
 

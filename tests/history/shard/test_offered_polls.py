@@ -187,6 +187,35 @@ async def test_a_task_in_a_lost_response_times_out_and_a_worker_gets_the_next_at
         assert not await hosts.tasks()
 
 
+@on_virtual_time
+async def test_a_host_that_hangs_holds_one_poll_of_a_task_queue() -> None:
+    async with pair() as hosts:
+        await hosts.poll(4)
+        token = await hosts.begin_activity()
+        client = hosts.frontend.history.client
+        caller, client._caller = client._caller, _Hangs()
+        calls = [asyncio.create_task(hosts.end_activity(token)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        assert client._reserve is not None
+        free = client._reserve(hosts.sticky)
+        assert free is not None
+        free.release()
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        client._caller = caller
+        await hosts.end_activity(token)
+        await asyncio.sleep(0.1)
+        await hosts.complete()
+
+
+class _Hangs:
+    """Never responds."""
+
+    async def call(self, host: str, method: Any, request: Any, *, timeout_s: float) -> Any:
+        await asyncio.Event().wait()
+
+
 class _LosesOne:
     """Loses the response to the next call of the history service."""
 

@@ -87,3 +87,29 @@ async def test_a_deleted_run_whose_row_is_in_the_log_is_not_listed(tmp_path: Pat
     await store.history.delete_run(SHARD, lease.range_id, RunKey(NAMESPACE, row("one").workflow_id, "one"))
     assert await listed(store) == {"two": 1}
     await store.close()
+
+
+async def test_a_row_that_the_table_rejects_blocks_no_list(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "one.db")
+    with sqlite3.connect(tmp_path / "one.db") as connection:
+        connection.execute(
+            "CREATE TRIGGER rejected BEFORE INSERT ON visibility WHEN NEW.run_id = 'bad' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    await commit(store, row("one"), row("bad"), row("two"))
+    assert await listed(store) == {"one": 1, "two": 1}
+    await commit(store, row("one", status=2))
+    assert await listed(store) == {"one": 2, "two": 1}
+    await store.close()
+
+
+async def test_the_bytes_in_the_log_are_counted_after_a_restart(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "one.db")
+    await commit(store, row("large", memo=bytes(visibility_log.BYTES_LOGGED_MAX - 1000)))
+    for name in ("one.db", "one.db-wal"):
+        shutil.copy(tmp_path / name, tmp_path / name.replace("one", "crashed"))
+    await store.close()
+    crashed = await SqliteStore.open(tmp_path / "crashed.db")
+    await commit(crashed, row("another", memo=bytes(1000)))
+    assert rows_in(tmp_path / "crashed.db", "visibility_log") == 0
+    await crashed.close()

@@ -132,7 +132,9 @@ SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)}"
 LOG_COLUMNS = len(VISIBILITY_NAMES) + 1
 # The columns of a logged delete after those of its key.
 LOGGED_DELETE = ("", "", 0, 0, 0, "", *[None] * 9, b"", "{}")
-COUNT_LOGGED = "SELECT count(*) FROM visibility_log"
+COUNT_LOGGED = """
+SELECT count(*), coalesce(sum(length(memo) + length(CAST(search_attributes AS BLOB))), 0) FROM visibility_log
+"""
 # With max(), SQLite takes the other columns from the row with the highest number, which is the last one of the run.
 _LAST_LOGGED = "SELECT max(number), * FROM visibility_log GROUP BY namespace_id, run_id"
 DELETE_LOGGED_DELETES = f"""
@@ -140,11 +142,18 @@ DELETE FROM visibility WHERE (namespace_id, run_id) IN (
     SELECT namespace_id, run_id FROM ({_LAST_LOGGED}) WHERE is_deleted
 )
 """
-MOVE_LOGGED = f"""
-INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)})
-{SELECT_VISIBILITY} FROM ({_LAST_LOGGED}) WHERE NOT is_deleted
+_MOVED = f"""
 ON CONFLICT (namespace_id, run_id) DO UPDATE SET
     {", ".join(f"{name} = excluded.{name}" for name in VISIBILITY_NAMES[2:])}
+"""
+MOVE_LOGGED = f"""
+INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)})
+{SELECT_VISIBILITY} FROM ({_LAST_LOGGED}) WHERE NOT is_deleted {_MOVED}
+"""
+LAST_LOGGED = f"SELECT number, namespace_id, run_id FROM ({_LAST_LOGGED}) WHERE NOT is_deleted"
+MOVE_ONE_LOGGED = f"""
+INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)})
+{SELECT_VISIBILITY} FROM visibility_log WHERE number = ? {_MOVED}
 """
 # Without a WHERE, SQLite frees the pages without reading the rows.
 CLEAR_LOG = "DELETE FROM visibility_log"

@@ -27,8 +27,9 @@ READERS = 2
 class SqliteStore:
     """A `TaskStore` in one file. Acknowledged writes are fsynced; a thousand concurrent writes share a few fsyncs.
 
-    Reads have their own connections: they don't wait for commits, and see all changes acknowledged before. A store
-    belongs to the event loop in which it was opened; one process at a time uses its file.
+    Reads have their own connections: they don't wait for commits, and see all changes acknowledged before. Only lists
+    and counts of runs wait for a commit, if the log of visibility rows is not empty. A store belongs to the event loop
+    in which it was opened; one process at a time uses its file.
     """
 
     def __init__(self, file: DatabaseFile, threads: ThreadPoolExecutor) -> None:

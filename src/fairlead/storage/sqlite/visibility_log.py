@@ -5,12 +5,15 @@ from typing import Any
 from fairlead.storage.sqlite import history_statements as statements
 from fairlead.storage.sqlite.many_rows import execute_rows
 from fairlead.storage.visibility import VisibilityDelete, VisibilityRow, encode_attributes
+from fairlead.telemetry import get_log
 
 # Maximum number of rows in the log, and of bytes of their memos and search attributes.
 ROWS_LOGGED_MAX = 1000
 BYTES_LOGGED_MAX = 4 * 1024 * 1024
 
 _RowKey = tuple[str, str]
+
+_log = get_log("storage")
 
 
 class VisibilityLog:
@@ -77,12 +80,24 @@ class VisibilityLog:
 
     def _count(self) -> int:
         if self._rows is None:
-            (self._rows,) = self._writer.execute(statements.COUNT_LOGGED).fetchone()
+            self._rows, size_bytes = self._writer.execute(statements.COUNT_LOGGED).fetchone()
+            self._size_bytes += size_bytes
         return self._rows or 0
 
     def _move(self) -> None:
         self._writer.execute(statements.DELETE_LOGGED_DELETES)
-        self._writer.execute(statements.MOVE_LOGGED)
+        try:
+            self._writer.execute(statements.MOVE_LOGGED)
+        except sqlite3.IntegrityError:
+            self._move_one_by_one()
         self._writer.execute(statements.CLEAR_LOG)
         self._rows = 0
         self._size_bytes = 0
+
+    def _move_one_by_one(self) -> None:
+        """Move the rows, and drop those that the table rejects: each of them would make every list fail."""
+        for number, namespace_id, run_id in self._writer.execute(statements.LAST_LOGGED).fetchall():
+            try:
+                self._writer.execute(statements.MOVE_ONE_LOGGED, (number,))
+            except sqlite3.IntegrityError as wrong:
+                _log.error("visibility row dropped", namespace_id=namespace_id, run_id=run_id, reason=str(wrong))
